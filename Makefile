@@ -1,0 +1,39 @@
+# One word per chore, the same here and in CI. Every target makes .venv by itself on a fresh clone.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# Two test processes of one thread each, or one of two: never more threads than cores.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check format bench docs clean
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,tensorboard,export]'
+	touch $(READY)
+
+demo: $(READY)          ## built-in data, no download
+	OMP_NUM_THREADS=$$(nproc) $(BIN)/hebbseg demo
+
+test: $(READY)          ## every test; those on real images skip where there are none
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(READY)         ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)         ## ratios measured side by side in one run, written to docs/results/bench
+	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m benchmarks
+
+docs: $(READY)          ## pages made from the code itself; runs every example in the docs
+	$(BIN)/python -m docs
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
