@@ -1,0 +1,163 @@
+"""Generated data: ``phantom:glands`` and its siblings. No download, no files, the same images on every machine."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from hebbseg.data.cases import Case, ClassInfo, Problem
+from hebbseg.data.phantoms import atrium, glands, lesions, pupils
+from hebbseg.errors import HebbsegError, did_you_mean
+
+Draw = Callable[[np.random.Generator, Any, tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of phantom: what a patient is, how an image is drawn, and the sizes it has unless told otherwise."""
+
+    patient: Callable[[np.random.Generator], Any]
+    draw: Draw
+    foreground: str
+    n: int
+    per_patient: int
+    size: tuple[int, ...]
+    field_mm: float | None = None
+
+
+PHANTOMS: dict[str, Kind] = {
+    "glands": Kind(patient=glands.patient, draw=glands.draw, foreground="gland", n=120, per_patient=4, size=(128, 128)),
+    "lesions": Kind(
+        patient=lesions.patient, draw=lesions.draw, foreground="lesion", n=150, per_patient=1, size=(128, 128)
+    ),
+    "pupils": Kind(
+        patient=pupils.patient, draw=pupils.draw, foreground="pupil", n=240, per_patient=12, size=(128, 128)
+    ),
+    "atrium": Kind(
+        patient=atrium.patient,
+        draw=atrium.draw,
+        foreground="left atrium",
+        n=30,
+        per_patient=1,
+        size=(64, 64, 48),
+        field_mm=120.0,
+    ),
+}
+TEST_SHARE = 1 / 3
+SMALLEST_SIDE = 32
+
+
+class PhantomSource:
+    """A `Source` whose images are drawn when they are read.
+
+    Image i is a function of (seed, kind, i) alone, and what its patient shares of (seed, kind, patient): neither ``n``
+    nor the order of reading changes it. The last third of the patients is the published test side.
+    """
+
+    def __init__(self, *, kind: str, n: int, size: tuple[int, ...], seed: int) -> None:
+        self.kind = kind
+        self.n = n
+        self.size = size
+        self.seed = seed
+        recipe = PHANTOMS[kind]
+        self.name = f"phantom:{kind}?n={n}&size={'x'.join(map(str, size))}&seed={seed}"
+        self.spatial_dims = len(size)
+        self.classes = (
+            ClassInfo(index=0, value=0, name="background"),
+            ClassInfo(index=1, value=1, name=recipe.foreground),
+        )
+        self.problems: tuple[Problem, ...] = ()
+        spacing = None if recipe.field_mm is None else tuple(recipe.field_mm / side for side in size)
+        patients = -(-n // recipe.per_patient)
+        test_patients = max(1, round(TEST_SHARE * patients)) if patients > 1 else 0
+        self.cases = tuple(
+            Case(
+                id=f"{kind}_{index:04d}",
+                mask=(),
+                group=f"patient_{index // recipe.per_patient:03d}",
+                spacing_mm=spacing,
+                subset="test" if index // recipe.per_patient >= patients - test_patients else "train",
+            )
+            for index in range(n)
+        )
+        self._last: tuple[str, np.ndarray, np.ndarray] | None = None
+
+    def image(self, case: Case) -> np.ndarray:
+        return self._drawn(case)[0]
+
+    def mask(self, case: Case) -> np.ndarray:
+        return self._drawn(case)[1]
+
+    def _drawn(self, case: Case) -> tuple[np.ndarray, np.ndarray]:
+        # Image and mask of a case are usually read one after the other, and drawn together.
+        last = self._last
+        if last is None or last[0] != case.id:
+            index = int(case.id.rsplit("_", 1)[1])
+            recipe = PHANTOMS[self.kind]
+            patient = recipe.patient(_generator(self.seed, self.kind, "patient", index // recipe.per_patient))
+            image, mask = recipe.draw(_generator(self.seed, self.kind, "image", index), patient, self.size)
+            last = self._last = (case.id, image, mask)
+        return last[1].copy(), last[2].copy()
+
+
+def phantom(
+    name: str, *, n: int | None = None, size: int | tuple[int, ...] | None = None, seed: int = 0
+) -> PhantomSource:
+    """Generated cases of one kind.
+
+    Arguments:
+        name: ``glands``, ``lesions``, ``pupils`` (2D) or ``atrium`` (3D).
+        n: how many cases.
+        size: side length for every axis, or one per axis; at least 32.
+        seed: other images of the same kind.
+
+    Example:
+        >>> phantom("glands", n=6, size=64).cases[0].id
+        'glands_0000'
+    """
+    if name not in PHANTOMS:
+        raise HebbsegError(f"phantom:{name}: there is no such phantom. {did_you_mean(name, PHANTOMS)}")
+    kind = PHANTOMS[name]
+    dims = len(kind.size)
+    n = kind.n if n is None else n
+    size = kind.size if size is None else (size,) * dims if isinstance(size, int) else tuple(size)
+    if n < 1:
+        raise HebbsegError(f"phantom:{name}: n={n}, but at least 1 case is needed. Example: phantom:{name}?n={kind.n}")
+    if len(size) != dims or min(size) < SMALLEST_SIDE:
+        example = "x".join(map(str, kind.size))
+        raise HebbsegError(
+            f"phantom:{name}: size={'x'.join(map(str, size))}, allowed is one number or {dims} numbers of at least "
+            f"{SMALLEST_SIDE}. Example: phantom:{name}?size={example}"
+        )
+    if seed < 0:
+        raise HebbsegError(f"phantom:{name}: seed={seed}, allowed are whole numbers from 0 on.")
+    return PhantomSource(kind=name, n=n, size=size, seed=seed)
+
+
+def parse_phantom(spec: str) -> PhantomSource:
+    """``phantom:glands``, perhaps with options: ``phantom:glands?n=80&size=96&seed=3``; in 3D ``size=64x64x48``."""
+    name, _, query = spec.removeprefix("phantom:").partition("?")
+    options: dict[str, Any] = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        if key not in ("n", "size", "seed"):
+            raise HebbsegError(f"{spec}: unknown option {key!r}. {did_you_mean(key, ('n', 'size', 'seed'))}")
+        if key in options:
+            raise HebbsegError(f"{spec}: {key} is given twice. Keep one of them.")
+        try:
+            numbers = tuple(int(part) for part in text.split("x"))
+        except ValueError:
+            raise HebbsegError(
+                f"{spec}: {key}={text!r} is not a whole number. Example: phantom:{name}?n=80&size=96&seed=3"
+            ) from None
+        if len(numbers) > 1 and key != "size":
+            raise HebbsegError(f"{spec}: {key}={text!r}: only size may have several numbers, as in size=64x64x48.")
+        options[key] = numbers[0] if len(numbers) == 1 else numbers
+    return phantom(name, **options)
+
+
+def _generator(seed: int, kind: str, what: str, index: int) -> np.random.Generator:
+    word = int.from_bytes(hashlib.sha256(f"{kind}/{what}".encode()).digest()[:8], "little")
+    return np.random.default_rng(np.random.SeedSequence([seed, word, index]))
