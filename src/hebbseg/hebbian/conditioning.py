@@ -1,0 +1,123 @@
+"""What a plastic layer knows of its inputs and activations from earlier forwards: means, spreads, covariance.
+
+All are running estimates that include the current forward: plain averages over the first ten forwards, then moving
+averages with weight 1/10. Under torch.distributed every process holds the same ones.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from hebbseg.errors import HebbsegError
+from hebbseg.hebbian.geometry import patch_covariance
+
+SLOWEST = 10  # forwards a running estimate looks back on
+COVARIANCE_EVERY = 16  # forwards between two looks at the covariance: it costs more than a forward and moves slowly
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditioning:
+    """What is done to signals and filters so that competition does not collapse; all off is the equation to the letter.
+
+    Arguments:
+        unit_norm: `Plasticity.normalise` keeps filters at norm 1 (in the whitened space where there is one).
+        centre: the signal is s_n − μ, with μ the running mean of each channel, the same at all offsets of the window.
+        standardise: a competitive rule sees activations with their running mean taken away, divided by their spread.
+        whiten: strength ε > 0 of a partial whitening of the signal, small is strong; implies ``centre``. With C the
+            running covariance of the centred signal and λ the mean of its eigenvalues, competition is between unit
+            vectors V of the whitened space, V = W P⁻¹ with P² = (1 + ε) (C/λ + ε)⁻¹, and
+
+                ΔW = corr(g, s − μ) P² − M W.
+
+            Activations W·(s − μ) = V·P(s − μ) are the layer's own: nothing is transformed but the small correlation.
+    """
+
+    unit_norm: bool = False
+    centre: bool = False
+    standardise: bool = False
+    whiten: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.whiten is not None and not (self.whiten > 0 and self.whiten < float("inf")):
+            raise HebbsegError(
+                f"whiten={self.whiten!r}: the strength must be a number above 0 (1 is a good start, 0.1 is nearly full "
+                "whitening, 10 is nearly none), or None for no whitening."
+            )
+
+    @property
+    def centred(self) -> bool:
+        return self.centre or self.whiten is not None
+
+
+@dataclass
+class Running:
+    """A running average of tensors of one shape."""
+
+    value: Tensor | None = None
+    seen: int = 0
+
+    def include(self, new: Tensor) -> Tensor:
+        if dist.is_available() and dist.is_initialized():
+            new = new.clone()
+            dist.all_reduce(new)
+            new /= dist.get_world_size()
+        self.seen += 1
+        self.value = new if self.value is None else self.value.lerp(new, max(1 / self.seen, 1 / SLOWEST))
+        return self.value
+
+
+@dataclass
+class Moments:
+    """Running mean and mean square of each channel of a map (B, C, *n)."""
+
+    running: Running = field(default_factory=Running)
+
+    def include(self, map_: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean and the standard deviation by channel, (C,) each."""
+        dims = (0, *range(2, map_.dim()))
+        variance, mean = torch.var_mean(map_, dim=dims, correction=0)
+        mean, square = self.running.include(torch.stack([mean, variance + mean**2]))
+        return mean, (square - mean**2).clamp_min(0).sqrt()
+
+
+@dataclass
+class Whitening:
+    """The running covariance of a signal and what follows from it."""
+
+    strength: float
+    kernel: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    covariance: Running = field(default_factory=Running)
+    forwards: int = 0
+    _factor: Tensor | None = None
+
+    def include(self, signal: Tensor, mean: Tensor) -> None:
+        """Looks at the signal (B, C, *n), whose running channel means are given, every `COVARIANCE_EVERY` forwards."""
+        if self.forwards % COVARIANCE_EVERY == 0:
+            centred = signal - mean.view(1, -1, *[1] * (signal.dim() - 2))
+            self.covariance.include(patch_covariance(centred, self.kernel, self.dilation, self.groups))
+            self._factor = None
+        self.forwards += 1
+
+    def metric(self) -> Tensor:
+        """P⁻² = (C/λ + ε) / (1 + ε), which measures a filter W as its V in the whitened space: |V|² = W P⁻² Wᵀ."""
+        covariance = self.covariance.value
+        assert covariance is not None
+        scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(covariance.dtype).tiny)
+        eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+        return (covariance / scale[:, None, None] + self.strength * eye) / (1 + self.strength)
+
+    def decorrelate(self, rows: Tensor) -> Tensor:
+        """rows · P² for (groups, units, size) rows."""
+        if self._factor is None:
+            self._factor = torch.linalg.cholesky(self.metric())
+        return torch.cholesky_solve(rows.mT, self._factor).mT
+
+    def norms(self, rows: Tensor) -> Tensor:
+        """The norm of each row in the whitened space: (groups, units, size) → (groups, units, 1)."""
+        metric = self.metric()
+        rows = rows.to(metric.dtype)
+        return ((rows @ metric) * rows).sum(-1, keepdim=True).clamp_min(0).sqrt()

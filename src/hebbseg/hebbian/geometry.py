@@ -1,0 +1,179 @@
+"""How a layer's small map, large map and weights belong together, without ever building a matrix of patches.
+
+A convolution leads from a large map to a small one, a transposed convolution from a small to a large one, and both
+store their weights as W[small channel, large channel of the group, *offset]. Seen this way they are one thing:
+each position n of the small map has a *patch* u_n[l, κ] in the large map, and
+
+    corr(a, b)[i, l, κ] = Σ_n a_n[i] · b_n[l, κ]
+
+is the weight gradient of the convolution large → small with `a` as the output's gradient and `b` as its input,
+which every backend computes directly for all strides, paddings, dilations and groups, in 1D, 2D and 3D.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from hebbseg.errors import HebbsegError
+
+SUPPORTED = "Conv1d/2d/3d, ConvTranspose1d/2d/3d and Linear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """The sliding window of one layer; a Linear layer is a convolution with one position per sample."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    transposed: bool
+
+    @classmethod
+    def of(cls, name: str, layer: nn.Module) -> "Geometry":
+        """Reads the layer's geometry, or says why it has none."""
+        if isinstance(layer, nn.Linear):
+            one = (1,)
+            return cls(kernel=one, stride=one, padding=(0,), dilation=one, groups=1, transposed=False)
+        assert isinstance(layer, _ConvNd)
+        return cls(
+            kernel=tuple(layer.kernel_size),
+            stride=tuple(layer.stride),
+            padding=_window_padding(layer),
+            dilation=tuple(layer.dilation),
+            groups=layer.groups,
+            transposed=isinstance(layer, _ConvTransposeNd),
+        )
+
+    @property
+    def spatial_dims(self) -> int:
+        return len(self.kernel)
+
+    def maps(self, layer: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The (small, large) maps of one call of the layer, batch first.
+
+        Padding that the window cannot do by itself (reflect, replicate, circular, an uneven 'same') is done here.
+
+        Shapes: Linear (…, in) → (N, in, 1); convolutions (B, channels, *positions), the batch added where it was absent.
+        """
+        if isinstance(layer, nn.Linear):
+            return y.reshape(-1, y.shape[-1], 1), x.reshape(-1, x.shape[-1], 1)  # (N, out, 1), (N, in, 1)
+        if x.dim() == self.spatial_dims + 1:
+            x, y = x.unsqueeze(0), y.unsqueeze(0)
+        if self.transposed:
+            return x, y
+        assert isinstance(layer, _ConvNd)
+        sides = layer._reversed_padding_repeated_twice  # last dimension first, before and after
+        if any(sides) and not any(self.padding):
+            x = F.pad(x, sides, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
+        return y, x
+
+    def correlate(self, small: Tensor, large: Tensor) -> Tensor:
+        """corr(small, large): (B, S, *n), (B, L, *m) → (S, L / groups, *kernel), summed over all samples."""
+        channels, positions = small.shape[1], small.shape[2:]
+        if self.kernel == (1,) and positions == (1,) and self.groups == 1:  # a Linear layer
+            return torch.einsum("bsn,bln->sl", small, large).unsqueeze(-1)
+        for axis, n in enumerate(positions):
+            # Rows beyond the last window (output_padding, or a stride that leaves some over) belong to no patch.
+            reach = (n - 1) * self.stride[axis] + self.dilation[axis] * (self.kernel[axis] - 1) + 1
+            excess = large.shape[2 + axis] + 2 * self.padding[axis] - reach
+            if excess >= self.stride[axis]:
+                large = large.narrow(2 + axis, 0, large.shape[2 + axis] - excess)
+        weight = small.new_empty((channels, large.shape[1] // self.groups, *self.kernel))
+        _, correlation, _ = torch.ops.aten.convolution_backward(
+            small, large, weight, None, self.stride, self.padding, self.dilation, False,
+            [0] * self.spatial_dims, self.groups, (False, True, False),
+        )  # fmt: skip
+        return correlation
+
+    def window_sums(self, large: Tensor, small_size: tuple[int, ...]) -> Tensor:
+        """Σ_n b_n[l, κ] for each group: (B, L, *m) → (groups, L / groups, *kernel)."""
+        total = large.sum(0, keepdim=True)  # the batch first: the windows are the same for every sample
+        return self.correlate(large.new_ones((1, self.groups, *small_size)), total)
+
+    def window_moments(self, large: Tensor, small_size: tuple[int, ...]) -> Tensor:
+        """Σ_n u_n[l, κ] u_n[l', κ'] for each group: (B, L, *m) → (groups, L/groups, K, L/groups, K).
+
+        One strided slice of the large map per offset, two at a time: the patches never exist together.
+        """
+        slices = list(self._slices(large, small_size))
+        units, count = large.shape[1] // self.groups, len(slices)
+        moments = large.new_empty((self.groups, units, count, units, count))
+        for k, left in enumerate(slices):
+            a = self.by_group(left)  # (B, G, U, N)
+            for m in range(k, count):
+                block = torch.einsum("bgun,bgvn->guv", a, self.by_group(slices[m]))
+                moments[:, :, k, :, m] = block
+                moments[:, :, m, :, k] = block.mT
+        return moments
+
+    def by_group(self, map_: Tensor) -> Tensor:
+        """(B, C, *n) → (B, groups, C / groups, N)."""
+        return map_.unflatten(1, (self.groups, -1)).flatten(3)
+
+    def _slices(self, large: Tensor, small_size: tuple[int, ...]) -> Iterator[Tensor]:
+        """For each offset κ, the values u_n[:, κ] as a map (B, L, *n): a strided view of the padded large map."""
+        sides = [p for pair in zip(reversed(self.padding), reversed(self.padding), strict=True) for p in pair]
+        padded = F.pad(large, sides) if any(sides) else large
+        for offset in product(*(range(k) for k in self.kernel)):
+            view = padded
+            for axis, (k, n) in enumerate(zip(offset, small_size, strict=True)):
+                first, step = k * self.dilation[axis], self.stride[axis]
+                index = [slice(None)] * view.dim()
+                index[2 + axis] = slice(first, first + (n - 1) * step + 1, step)
+                view = view[tuple(index)]
+            yield view
+
+
+def _window_padding(layer: _ConvNd) -> tuple[int, ...]:
+    """The zeros on both sides that the correlation can add by itself; none where `Geometry.maps` has to pad."""
+    if isinstance(layer, _ConvTransposeNd):
+        assert not isinstance(layer.padding, str)
+        return tuple(layer.padding)
+    sides = list(layer._reversed_padding_repeated_twice)  # last dimension first, before and after
+    before, after = sides[0::2], sides[1::2]
+    if layer.padding_mode == "zeros" and before == after:
+        return tuple(reversed(before))
+    return (0,) * len(layer.kernel_size)
+
+
+def is_plastic(layer: nn.Module) -> bool:
+    """Whether the layer is one that Hebbian rules can drive (a lazy layer has no weights yet, so it is not)."""
+    return isinstance(layer, (_ConvNd, nn.Linear)) and not isinstance(layer, nn.modules.lazy.LazyModuleMixin)
+
+
+def patch_covariance(signal: Tensor, kernel: tuple[int, ...], dilation: tuple[int, ...], groups: int) -> Tensor:
+    """The covariance of a centred map's patches, from the map's own correlation at lags −(k−1) … k−1.
+
+        C[(c, κ), (c', κ')] = R[c, c', κ' − κ],     R[c, c', τ] = (1/N) Σ_p s[c, p] s[c', p + τ]
+
+    R is a weight gradient once more (the map against itself, kernel 2k − 1), so no patch is formed. Dividing by all N
+    positions, not by the pairs that overlap, keeps C positive semi-definite.
+
+    Shapes: (B, C, *n) → (groups, C/groups · K, C/groups · K), K the number of offsets.
+    """
+    lags = Geometry(
+        kernel=tuple(2 * k - 1 for k in kernel),
+        stride=(1,) * len(kernel),
+        padding=tuple(d * (k - 1) for k, d in zip(kernel, dilation, strict=True)),
+        dilation=dilation,
+        groups=groups,
+        transposed=False,
+    )
+    n = signal.shape[0] * signal[0, 0].numel()
+    correlation = lags.correlate(signal, signal) / n  # (C, C/groups, *2k−1)
+    units = signal.shape[1] // groups
+    offsets = torch.cartesian_prod(*(torch.arange(k) for k in kernel)).reshape(-1, len(kernel))  # (K, dims)
+    index = torch.zeros(len(offsets), len(offsets), dtype=torch.long)
+    for axis, k in enumerate(kernel):
+        lag = offsets[None, :, axis] - offsets[:, None, axis] + k - 1
+        index = index * (2 * k - 1) + lag
+    flat = correlation.reshape(groups, units, units, -1)[..., index.to(signal.device)]  # (G, c, c', κ, κ')
+    size = units * len(offsets)
+    return flat.permute(0, 1, 3, 2, 4).reshape(groups, size, size)

@@ -1,0 +1,271 @@
+"""One plastic layer: the sums its forwards leave behind, and the update that follows from them.
+
+The three cases of the method differ only in which of the two maps carries the units (see `hebbseg.hebbian.geometry`):
+
+| case                         | signal s_n          | activations | unit               |
+|------------------------------|---------------------|-------------|--------------------|
+| convolution, linear          | patch of large map  | small map   | small-map channel  |
+| transposed convolution, S    | patch of large map  | small map   | small-map channel  |
+| transposed convolution, TSA  | small-map vector    | large map   | (large channel, κ) |
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from hebbseg.hebbian.conditioning import Conditioning, Moments, Running, Whitening
+from hebbseg.hebbian.geometry import Geometry
+from hebbseg.hebbian.rules import Rule
+
+Transpose = Literal["tsa", "s", "tsa-literal", "off"]
+
+
+@dataclass
+class Sums:
+    """Sums over samples since the last reset: corr(g, s) in the weight's layout, what M is made of, and their number."""
+
+    correlation: Tensor
+    memory: Tensor
+    count: Tensor
+
+    def add(self, other: "Sums") -> None:
+        self.correlation += other.correlation
+        self.memory += other.memory
+        self.count += other.count
+
+    def over_processes(self) -> "Sums":
+        """The sums over all processes of the distributed group, or these where there is none."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return self
+        joint = Sums(self.correlation.clone(), self.memory.clone(), self.count.clone())
+        for part in (joint.correlation, joint.memory, joint.count):
+            dist.all_reduce(part)
+        return joint
+
+    def finite(self) -> bool:
+        return bool(self.correlation.isfinite().all() and self.memory.isfinite().all())
+
+
+@dataclass
+class Site:
+    """A rule at work on one layer; holds no reference in the layer and changes nothing in it."""
+
+    name: str
+    layer: nn.Module
+    rule: Rule
+    conditioning: Conditioning
+    transpose: Transpose
+    sums: Sums | None = None
+    usage: Tensor | None = None
+    """How much each unit took part since `forget_usage`: the summed gate, or for HPCA the summed squared activation."""
+    signal_mean: Running = field(default_factory=Running)
+    activation: Moments = field(default_factory=Moments)
+    whitening: Whitening | None = None
+
+    def __post_init__(self) -> None:
+        self.geometry = Geometry.of(self.name, self.layer)
+        self.units_on_large = self.geometry.transposed and self.transpose != "s"
+        self.initial = self.weight.detach().clone()
+        if self.conditioning.whiten is not None:
+            one = (1,) * self.geometry.spatial_dims
+            self.whitening = Whitening(
+                strength=self.conditioning.whiten,
+                kernel=one if self.units_on_large else self.geometry.kernel,
+                dilation=one if self.units_on_large else self.geometry.dilation,
+                groups=self.geometry.groups,
+            )
+
+    @property
+    def weight(self) -> nn.Parameter:
+        weight = self.layer.weight
+        assert isinstance(weight, nn.Parameter)
+        return weight
+
+    # ---------------------------------------------------------------- gathering
+
+    def observe(self, x: Tensor, y: Tensor) -> None:
+        """Adds one call of the layer, from its input and its output (bias included), to the sums."""
+        # Half precision would round sums over 10⁵ positions away; the sums and what enters them are at least float32.
+        dtype = torch.float64 if self.weight.dtype == torch.float64 else torch.float32
+        x, y = x.detach().to(dtype), y.detach().to(dtype)
+        geometry = self.geometry
+        if isinstance(self.layer.bias, Tensor):
+            bias = self.layer.bias.detach().to(dtype)
+            y = y - (bias if isinstance(self.layer, nn.Linear) else bias.view(-1, *[1] * geometry.spatial_dims))
+        small, large = geometry.maps(self.layer, x, y)
+        signal, activation = (small, large) if self.units_on_large else (large, small)
+
+        mean = None
+        if self.conditioning.centred:
+            mean = self.signal_mean.include(signal.mean((0, *range(2, signal.dim()))))
+            activation = activation - self._response_to_mean(mean, small, large)
+            if self.whitening is not None:
+                self.whitening.include(signal, mean)
+        gate = self._gate(activation)
+        gather = self._sums_of_large_units if self.units_on_large else self._sums_of_small_units
+        new = gather(signal, gate, activation, mean)
+        if self.sums is None:
+            self.sums = new
+        else:
+            self.sums.add(new)
+
+    def _gate(self, activation: Tensor) -> Tensor:
+        if self.conditioning.standardise:
+            mean, deviation = self.activation.include(activation)
+            scale = 1 / deviation.clamp_min(torch.finfo(deviation.dtype).eps)
+            activation = torch.addcmul(_channels(-mean * scale, activation), activation, _channels(scale, activation))
+        by_group = activation.unflatten(1, (self.geometry.groups, -1))  # (B, G, U, *n)
+        return self.rule.gate(by_group, 2).flatten(1, 2)
+
+    def _response_to_mean(self, mean: Tensor, small: Tensor, large: Tensor) -> Tensor:
+        """The part of the activations that the mean signal causes; S has its activations from outside, so none."""
+        geometry, weight = self.geometry, self.weight.detach().to(mean.dtype)
+        if self.units_on_large:
+            constant = _channels(mean, small).expand(1, -1, *small.shape[2:])
+            extra = [
+                m - ((n - 1) * s - 2 * p + d * (k - 1) + 1)
+                for m, n, s, p, d, k in zip(
+                    large.shape[2:], small.shape[2:], geometry.stride, geometry.padding, geometry.dilation,
+                    geometry.kernel, strict=True,
+                )
+            ]  # fmt: skip
+            return torch.ops.aten.convolution(
+                constant, weight, None, geometry.stride, geometry.padding, geometry.dilation, True, extra, geometry.groups
+            )
+        if geometry.transposed:
+            return mean.new_zeros(())
+        response = (self.rows(weight).unflatten(-1, (-1, self._offsets)).sum(-1) * self._by_group(mean)).sum(-1)  # (G, U)
+        return _channels(response.flatten(), small)
+
+    def _sums_of_small_units(self, large: Tensor, gate: Tensor, activation: Tensor, mean: Tensor | None) -> Sums:
+        geometry = self.geometry
+        correlation = geometry.correlate(gate, large)
+        gate_sum = gate.sum((0, *range(2, gate.dim())))  # (S,)
+        if mean is not None:
+            means = self._by_group(mean).repeat_interleave(len(gate_sum) // geometry.groups, 0).flatten(1)  # (S, L/G)
+            correlation = correlation - _spread(gate_sum[:, None] * means, correlation)
+        if self.rule.reconstruction == "own":
+            memory = gate_sum.view(geometry.groups, -1)  # (G, U)
+            self._use(memory.abs())
+        else:
+            units = geometry.by_group(activation)  # (B, G, U, N)
+            memory = torch.einsum("bgun,bgvn->guv", units, units)
+            self._use(memory.diagonal(dim1=-2, dim2=-1))
+        return Sums(correlation, memory, _count(gate))
+
+    def _sums_of_large_units(self, small: Tensor, gate: Tensor, activation: Tensor, mean: Tensor | None) -> Sums:
+        geometry, size = self.geometry, tuple(small.shape[2:])
+        correlation = geometry.correlate(small, gate)
+        if mean is not None or self.rule.reconstruction == "own":
+            gate_sum = geometry.window_sums(gate, size)  # (G, U, *k)
+        if mean is not None:
+            per_channel = gate_sum.repeat_interleave(len(mean) // geometry.groups, 0)  # (S, U, *k)
+            correlation = correlation - mean.view(-1, *[1] * (correlation.dim() - 1)) * per_channel
+        if self.rule.reconstruction == "own":
+            memory = gate_sum.flatten(2)  # (G, U, K)
+            self._use(memory.sum(-1).abs())
+        else:
+            memory = geometry.window_moments(activation, size)  # (G, U, K, U, K)
+            self._use(torch.einsum("gukuk->gu", memory))
+        return Sums(correlation, memory, _count(small))
+
+    def _use(self, share: Tensor) -> None:
+        self.usage = share.clone() if self.usage is None else self.usage + share
+
+    # ---------------------------------------------------------------- updating
+
+    def update(self, sums: Sums) -> Tensor:
+        """ΔW in the layout of the weight, from sums over one or more calls (and processes)."""
+        weight = self.rows(self.weight.detach().to(sums.correlation.dtype))  # (G, units, size)
+        correlation = self.rows(sums.correlation)
+        if self.whitening is not None:
+            correlation = self.whitening.decorrelate(correlation)
+        return self.layout((correlation - self._reconstruct(sums.memory, weight)) / sums.count)
+
+    def _reconstruct(self, memory: Tensor, weight: Tensor) -> Tensor:
+        """M W, with rows (G, units, size)."""
+        if not self.units_on_large:
+            return memory[..., None] * weight if self.rule.reconstruction == "own" else memory.tril() @ weight
+        groups, units, offsets = memory.shape[:3]
+        if self.rule.reconstruction == "own":
+            if self.transpose == "tsa-literal":
+                by_offset = weight.view(groups, units, offsets, -1)
+                weight = by_offset.sum(2, keepdim=True).expand_as(by_offset).reshape(weight.shape)
+            return memory.flatten(1)[..., None] * weight
+        # Channel l comes before channel o, or is o itself: all offsets of l count.
+        before = memory.new_ones(units, units).tril()[:, None, :, None]
+        return (memory * before).view(groups, units * offsets, units * offsets) @ weight
+
+    def rows(self, weight: Tensor) -> Tensor:
+        """The filters as rows, one per unit: the weight's layout (S, L/G, *k) → (G, units, size)."""
+        by_group = weight.unflatten(0, (self.geometry.groups, -1))
+        if self.units_on_large:
+            return by_group.flatten(3).permute(0, 2, 3, 1).flatten(1, 2)  # (G, S/G, U, K) → (G, U·K, S/G)
+        return by_group.flatten(2)  # (G, U, L/G · K)
+
+    def layout(self, rows: Tensor) -> Tensor:
+        """The inverse of `rows`."""
+        shape = self.weight.shape
+        if self.units_on_large:
+            rows = rows.unflatten(1, (-1, self._offsets)).permute(0, 3, 1, 2)  # (G, S/G, U, K)
+        return rows.reshape(shape)
+
+    def norms(self, rows: Tensor) -> Tensor:
+        """The norm of each filter, (G, units, 1), in the whitened space once its covariance is known."""
+        if self.whitening is not None and self.whitening.covariance.value is not None:
+            return self.whitening.norms(rows)
+        return rows.norm(dim=-1, keepdim=True)
+
+    def divide_filters(self, norms: Tensor) -> None:
+        """Divides each filter of the layer by a number, (G, units, 1); a filter of norm 0 stays as it is."""
+        norms = torch.where(norms > 0, norms, torch.ones_like(norms)).to(self.weight.dtype)
+        self.weight.copy_(self.layout(self.rows(self.weight) / norms))
+
+    # ---------------------------------------------------------------- keeping
+
+    def state(self) -> dict[str, Any]:
+        """What must be kept to go on later exactly as if never stopped (taken between a reset and the next forward)."""
+        averages = self._averages()
+        return {name: {"value": average.value, "seen": average.seen} for name, average in averages.items()} | {
+            "forwards": 0 if self.whitening is None else self.whitening.forwards,
+            "initial": self.initial,
+            "usage": self.usage,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        for name, average in self._averages().items():
+            average.value, average.seen = state[name]["value"], state[name]["seen"]
+        if self.whitening is not None:
+            self.whitening.forwards = state["forwards"]
+        self.initial, self.usage = state["initial"], state["usage"]
+
+    def _averages(self) -> dict[str, Running]:
+        averages = {"signal_mean": self.signal_mean, "activation": self.activation.running}
+        return averages if self.whitening is None else averages | {"covariance": self.whitening.covariance}
+
+    @property
+    def _offsets(self) -> int:
+        return math.prod(self.geometry.kernel)
+
+    def _by_group(self, per_channel: Tensor) -> Tensor:
+        """(C,) → (G, 1, C/G)."""
+        return per_channel.view(self.geometry.groups, 1, -1)
+
+
+def _channels(values: Tensor, map_: Tensor) -> Tensor:
+    """(C,) → (1, C, 1, …), to be broadcast over a map."""
+    return values.view(1, -1, *[1] * (map_.dim() - 2))
+
+
+def _spread(values: Tensor, weight: Tensor) -> Tensor:
+    """(S, L/G) → (S, L/G, 1, …), the same at all offsets of a weight."""
+    return values.view(*values.shape, *[1] * (weight.dim() - 2))
+
+
+def _count(small: Tensor) -> Tensor:
+    """The number of samples: batch times positions of the small map."""
+    return torch.tensor(small.shape[0] * math.prod(small.shape[2:]), device=small.device)

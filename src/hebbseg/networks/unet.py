@@ -1,0 +1,203 @@
+"""UNet in 2D or 3D with real transposed convolutions."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hebbseg.errors import HebbsegError, look_up
+
+Norm = Literal["batch", "instance", "group", "none"]
+
+DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
+SLOPE = 0.01  # of the LeakyReLU
+
+_CONV: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_UP: dict[int, type[nn.Module]] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+_POOL: dict[int, type[nn.Module]] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+_BATCH: dict[int, type[nn.Module]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+_INSTANCE: dict[int, type[nn.Module]] = {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d}
+
+
+def normalisation(norm: str, spatial_dims: int, channels: int) -> nn.Module:
+    """The layer that follows a convolution."""
+    table = {
+        "batch": lambda: _BATCH[spatial_dims](channels),
+        "instance": lambda: _INSTANCE[spatial_dims](channels, affine=True),
+        "group": lambda: nn.GroupNorm(min(8, channels), channels),
+        "none": nn.Identity,
+    }
+    make = look_up(norm, dict(table), "norm")
+    assert callable(make)
+    module = make()
+    assert isinstance(module, nn.Module)
+    return module
+
+
+class Block(nn.Sequential):
+    """Twice (convolution 3 → norm → LeakyReLU), with dropout between the two."""
+
+    def __init__(self, *, spatial_dims: int, in_channels: int, out_channels: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        for n, channels in ((1, in_channels), (2, out_channels)):
+            # A norm layer has its own bias.
+            conv = _CONV[spatial_dims](channels, out_channels, 3, padding=1, bias=norm == "none")
+            self.add_module(f"conv{n}", conv)
+            self.add_module(f"norm{n}", normalisation(norm, spatial_dims, out_channels))
+            self.add_module(f"act{n}", nn.LeakyReLU(SLOPE, inplace=True))
+            if n == 1:
+                self.add_module("dropout", nn.Dropout(dropout))
+
+
+class UpBlock(nn.Module):
+    """Transposed convolution (kernel 2, stride 2), the skip beside it, then a block."""
+
+    def __init__(self, *, spatial_dims: int, in_channels: int, out_channels: int, norm: Norm) -> None:
+        super().__init__()
+        self.up = _UP[spatial_dims](in_channels, out_channels, 2, stride=2)
+        self.block = Block(
+            spatial_dims=spatial_dims, in_channels=2 * out_channels, out_channels=out_channels, dropout=0.0, norm=norm
+        )
+
+    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
+        return self.block(torch.cat([skip, self.up(x)], dim=1))
+
+
+class Encoder(nn.Module):
+    """Feature maps of every level, each half the size of the one before."""
+
+    def __init__(
+        self, *, spatial_dims: int, in_channels: int, features: Sequence[int], dropout: Sequence[float], norm: Norm
+    ) -> None:
+        super().__init__()
+        self.pool = _POOL[spatial_dims](2)
+        for level, channels in enumerate(features):
+            block = Block(
+                spatial_dims=spatial_dims,
+                in_channels=in_channels if level == 0 else features[level - 1],
+                out_channels=channels,
+                dropout=dropout[level],
+                norm=norm,
+            )
+            self.add_module(f"level{level}", block)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        maps: list[Tensor] = []
+        for name, level in self.named_children():
+            if name != "pool":
+                x = level(x if not maps else self.pool(maps[-1]))
+                maps.append(x)
+        return maps
+
+
+class Decoder(nn.Module):
+    """From the encoder's maps back to full size; gives the map of every level, the full-sized one last."""
+
+    def __init__(self, *, spatial_dims: int, features: Sequence[int], norm: Norm) -> None:
+        super().__init__()
+        for level in reversed(range(len(features) - 1)):
+            block = UpBlock(
+                spatial_dims=spatial_dims, in_channels=features[level + 1], out_channels=features[level], norm=norm
+            )
+            self.add_module(f"level{level}", block)
+
+    def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
+        x, decoded = maps[-1], []
+        for level, skip in zip(self.children(), reversed(maps[:-1]), strict=True):
+            x = level(x, skip)
+            decoded.append(x)
+        return decoded
+
+
+class UNet(nn.Module):
+    """Encoder, decoder and a 1×1 head; any input size.
+
+    Sizes that the levels cannot halve evenly are padded at the far side (the border repeated) and the answer cropped.
+
+    Shapes: (B, in_channels, *size) → (B, out_channels, *size) logits.
+
+    Arguments:
+        spatial_dims: 2 or 3 (1 works too).
+        in_channels, out_channels: of the image, and the number of classes with the background.
+        features: channels of each level; five levels of 16 … 256 are about 1.9 million parameters in 2D.
+        dropout: one rate for all encoder levels, or one for each; the default grows from 0.05 to 0.5.
+        norm: ``"batch"``, ``"instance"``, ``"group"`` or ``"none"``.
+        seed: of the initial weights, drawn apart from torch's global generator; None draws from the global one.
+    """
+
+    def __init__(
+        self,
+        *,
+        spatial_dims: int = 2,
+        in_channels: int = 3,
+        out_channels: int = 2,
+        features: Sequence[int] = (16, 32, 64, 128, 256),
+        dropout: float | Sequence[float] | None = None,
+        norm: Norm = "batch",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        if spatial_dims not in _CONV:
+            raise HebbsegError(f"UNet(spatial_dims={spatial_dims!r}): 2 for images, 3 for volumes (1 for signals).")
+        if len(features) < 2 or min(features) < 1:
+            raise HebbsegError(f"UNet(features={tuple(features)!r}): needs at least two levels of one channel or more.")
+        if dropout is None:
+            dropout = [DROPOUT[min(level, len(DROPOUT) - 1)] for level in range(len(features))]
+        rates = [float(dropout)] * len(features) if isinstance(dropout, int | float) else list(dropout)
+        if len(rates) != len(features):
+            raise HebbsegError(f"UNet(dropout={dropout!r}): {len(rates)} rates for {len(features)} levels; give one for each.")
+        self.spatial_dims = spatial_dims
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.features_per_level = tuple(features)
+        self.encoder = Encoder(
+            spatial_dims=spatial_dims, in_channels=in_channels, features=features, dropout=rates, norm=norm
+        )
+        self.decoder = Decoder(spatial_dims=spatial_dims, features=features, norm=norm)
+        self.head = _CONV[spatial_dims](features[0], out_channels, 1)
+        initialise(self, generator=None if seed is None else torch.Generator().manual_seed(seed))
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = x.shape[2:]
+        logits = self.head(self.decoder(self.encoder(self.padded(x)))[-1])
+        return logits[(..., *(slice(n) for n in size))]
+
+    def features(self, x: Tensor) -> dict[str, Tensor]:
+        """Every level's map at its own size: enc0 … encN from full size down, then dec(N−1) … dec0 back up.
+
+        An image whose size the levels cannot halve evenly is padded first, so enc0 and dec0 may exceed it.
+        """
+        encoded = self.encoder(self.padded(x))
+        decoded = self.decoder(encoded)
+        return {f"enc{level}": m for level, m in enumerate(encoded)} | {
+            f"dec{len(decoded) - 1 - i}": m for i, m in enumerate(decoded)
+        }
+
+    def padded(self, x: Tensor) -> Tensor:
+        """The image, its border repeated at the far sides until every level can halve it."""
+        if x.dim() != self.spatial_dims + 2 or x.shape[1] != self.in_channels:
+            raise HebbsegError(
+                f"UNet: got an input of shape {tuple(x.shape)}; this network takes (batch, {self.in_channels} channels, "
+                f"{self.spatial_dims} spatial dimensions)."
+            )
+        multiple = 2 ** (len(self.features_per_level) - 1)
+        missing = [(-n) % multiple for n in x.shape[2:]]
+        if not any(missing):
+            return x
+        return F.pad(x, [side for m in reversed(missing) for side in (0, m)], mode="replicate")
+
+
+def initialise(network: nn.Module, *, generator: torch.Generator | None = None) -> None:
+    """Draws convolutions from He's normal distribution (filter norm √2 in the mean), transposed ones so that the variance
+    of a map is kept, and sets biases to 0."""
+    for module in network.modules():
+        if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+            nn.init.kaiming_normal_(module.weight, a=SLOPE, nonlinearity="leaky_relu", generator=generator)
+        elif isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
+            nn.init.normal_(module.weight, std=module.in_channels**-0.5, generator=generator)
+        else:
+            continue
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
