@@ -202,8 +202,8 @@ def _stroma(
     if blood.any():
         cells = np.argwhere((blood > 0) & (rng.random(shape) < 0.12 * (128 / size) ** 2)) + 0.5
         discs = np.zeros(shape)
-        radii = np.full((len(cells), 2), 0.011 * size)
-        stamp_ellipses(discs, cells, radii, np.zeros(len(cells)), rng.uniform(0.7, 1.1, len(cells)))
+        cell_radii = np.full((len(cells), 2), 0.011 * size)
+        stamp_ellipses(discs, cells, cell_radii, np.zeros(len(cells)), rng.uniform(0.7, 1.1, len(cells)))
         eosin = np.where(blood > 0, 0.06 + discs, eosin)
         haematoxylin = np.where(blood > 0, 0.02, haematoxylin)
     glass = ndimage.gaussian_filter(empty.astype(float), 0.6)

@@ -22,6 +22,7 @@ class Kind:
     patient: Callable[[np.random.Generator], Any]
     draw: Draw
     foreground: str
+    channels: int
     n: int
     per_patient: int
     size: tuple[int, ...]
@@ -29,17 +30,26 @@ class Kind:
 
 
 PHANTOMS: dict[str, Kind] = {
-    "glands": Kind(patient=glands.patient, draw=glands.draw, foreground="gland", n=120, per_patient=4, size=(128, 128)),
+    "glands": Kind(
+        patient=glands.patient, draw=glands.draw, foreground="gland", channels=3, n=120, per_patient=4, size=(128, 128)
+    ),
     "lesions": Kind(
-        patient=lesions.patient, draw=lesions.draw, foreground="lesion", n=150, per_patient=1, size=(128, 128)
+        patient=lesions.patient,
+        draw=lesions.draw,
+        foreground="lesion",
+        channels=3,
+        n=150,
+        per_patient=1,
+        size=(128, 128),
     ),
     "pupils": Kind(
-        patient=pupils.patient, draw=pupils.draw, foreground="pupil", n=240, per_patient=12, size=(128, 128)
+        patient=pupils.patient, draw=pupils.draw, foreground="pupil", channels=1, n=240, per_patient=12, size=(128, 128)
     ),
     "atrium": Kind(
         patient=atrium.patient,
         draw=atrium.draw,
         foreground="left atrium",
+        channels=1,
         n=30,
         per_patient=1,
         size=(64, 64, 48),
@@ -65,6 +75,7 @@ class PhantomSource:
         recipe = PHANTOMS[kind]
         self.name = f"phantom:{kind}?n={n}&size={'x'.join(map(str, size))}&seed={seed}"
         self.spatial_dims = len(size)
+        self.channels = recipe.channels
         self.classes = (
             ClassInfo(index=0, value=0, name="background"),
             ClassInfo(index=1, value=1, name=recipe.foreground),

@@ -1,0 +1,141 @@
+"""Drawing lots among cases without tearing groups apart.
+
+Order is drawn by hashing, not by a random number generator: names are sorted by
+``sha256("{seed}/{purpose}/{name}")``. Every language and machine agrees on it, no library version can change it,
+and a case added later does not move the others.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hebbseg.data.cases import Case
+from hebbseg.errors import HebbsegError
+
+Unit = list[Case]
+
+
+def drawn_order(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
+    """The names in an order that depends on nothing but them, the seed and what the draw is for.
+
+    Example:
+        >>> drawn_order(["b", "a", "c"], seed=0, purpose="labelled") == drawn_order("abc", seed=0, purpose="labelled")
+        True
+    """
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{purpose}/{name}".encode()).digest())
+
+
+def drawn_units(cases: Sequence[Case], *, seed: int, purpose: str, notes: list[str]) -> list[Unit]:
+    """Cases that must stay together, in drawn order: one unit per group; a case without a group is one by itself.
+
+    Where every mask belongs to one and the same group, each case becomes a unit and a note is added: a draw that
+    keeps the group together would leave one side without masks.
+    """
+    units: dict[str, Unit] = {}
+    for case in sorted(cases, key=lambda case: case.id):
+        units.setdefault(f"case {case.id}" if case.group is None else f"group {case.group}", []).append(case)
+    masked = [case for case in cases if case.has_mask]
+    groups = {case.group for case in masked}
+    if len(groups) == 1 and None not in groups and len(masked) > 1:
+        notes.append(
+            f"All cases with masks to draw {purpose} cases from belong to the one group {masked[0].group!r}: they were "
+            "drawn one by one, so the same patient is on both sides and scores say nothing about other patients."
+        )
+        units = {f"case {case.id}": [case] for case in cases}
+    return [units[name] for name in drawn_order(units, seed=seed, purpose=purpose)]
+
+
+def masks_in(unit: Iterable[Case]) -> int:
+    return sum(case.has_mask for case in unit)
+
+
+def hold_out(units: Sequence[Unit], share: float, *, purpose: str) -> tuple[Unit, Unit]:
+    """Cases kept and cases held out: whole units, about ``share`` of all masks, at least one mask on either side."""
+    with_masks = [unit for unit in units if masks_in(unit)]
+    total = sum(map(masks_in, with_masks))
+    if len(with_masks) < 2:
+        raise HebbsegError(
+            f"{total} case{' has' if total == 1 else 's have'} a mask to draw {purpose} cases from, at least 2 are "
+            f"needed: no case may be trained on and scored. Add masks, or do without ({purpose}=0)."
+        )
+    target = max(1, round(share * total))
+    held: list[Unit] = []
+    count = 0
+    for unit in with_masks:
+        grown = count + masks_in(unit)
+        if abs(grown - target) < abs(count - target) and len(held) + 1 < len(with_masks):
+            held.append(unit)
+            count = grown
+    if not held:
+        # Every unit is more than twice the target: the smallest overshoots least.
+        held.append(min(with_masks, key=masks_in))
+    kept = [unit for unit in units if unit not in held]
+    return [case for unit in kept for case in unit], [case for unit in held for case in unit]
+
+
+def folds_of(units: Sequence[Unit], folds: int) -> list[Unit]:
+    """``folds`` sets of cases, whole units each, numbers of masks as even as possible (largest unit first).
+
+    Units without a mask are in none of them.
+    """
+    with_masks = [unit for unit in units if masks_in(unit)]
+    if len(with_masks) < folds:
+        raise HebbsegError(
+            f"folds={folds}, but the cases with masks are only {len(with_masks)} separate groups or cases "
+            f"({sum(map(masks_in, with_masks))} masks), and none may be divided. Take folds={max(2, len(with_masks))} "
+            "or fewer, or a hold-out (few-label protocol)."
+        )
+    parts: list[Unit] = [[] for _ in range(folds)]
+    for unit in sorted(with_masks, key=masks_in, reverse=True):
+        min(parts, key=masks_in).extend(unit)
+    return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regime:
+    """How many cases are labelled: a share or a number, and the text both are written as."""
+
+    text: str
+    share: Fraction | None
+    number: int | None
+
+    @classmethod
+    def parse(cls, labelled: str | float) -> "Regime":
+        # Decimal text to exact fractions: in floating point 7 % of 100 is 7.000000000000001, and its ceiling 8.
+        text = str(labelled).strip()
+        try:
+            if text.endswith("%"):
+                share = Fraction(text[:-1].strip()) / 100
+            elif isinstance(labelled, float):
+                share = Fraction(text)
+            else:
+                number = int(text)
+                if number >= 0:
+                    return cls(text=str(number), share=None, number=number)
+                raise ValueError
+            if 0 < share <= 1:
+                return cls(text=f"{float(share * 100):g}%", share=share, number=None)
+            if share == 0:
+                return cls(text="0", share=None, number=0)
+        except (ValueError, ZeroDivisionError):
+            pass
+        raise HebbsegError(
+            f"labelled={labelled!r}: allowed are a share of the training masks from 0% to 100% ('10%' or 0.1) or a "
+            "number of cases ('8' or 8)."
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.number == 0
+
+    def count(self, available: int, source: str) -> int:
+        """ceil(r · N / 100), or the number asked for."""
+        count = math.ceil(self.share * available) if self.share is not None else self.number
+        if count is None or count > available or (count == 0 and not self.is_nothing):
+            raise HebbsegError(
+                f"{source}: labelled={self.text}, but the training side has {available} cases with a mask. Add masks, "
+                "ask for fewer, or take a smaller test or validation share (test=0 for none)."
+            )
+        return count
