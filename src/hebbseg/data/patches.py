@@ -1,0 +1,62 @@
+"""Random patches from arrays of any size and dimension."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PATCH_3D = (96, 96, 80)
+POINTS_PER_CLASS = 4096
+
+
+def random_start(shape: Sequence[int], patch: Sequence[int], generator: torch.Generator) -> list[int]:
+    """Where a patch begins: anywhere it fits; along an axis shorter than it, centred (a negative start)."""
+    return [
+        int(torch.randint(size - wanted + 1, (), generator=generator)) if size > wanted else (size - wanted) // 2
+        for size, wanted in zip(shape, patch, strict=True)
+    ]
+
+
+def start_around(
+    point: Sequence[int], shape: Sequence[int], patch: Sequence[int], generator: torch.Generator
+) -> list[int]:
+    """Where a patch begins that holds ``point`` at a random place, and stays inside wherever it can."""
+    start = []
+    for where, size, wanted in zip(point, shape, patch, strict=True):
+        if size > wanted:
+            low, high = max(0, where - wanted + 1), min(where, size - wanted)
+            start.append(low + int(torch.randint(high - low + 1, (), generator=generator)))
+        else:
+            start.append((size - wanted) // 2)
+    return start
+
+
+def cut(array: Tensor | np.ndarray, start: Sequence[int], patch: Sequence[int]) -> Tensor:
+    """The patch of (…, *S) that begins at ``start``, zeros where it reaches beyond the array. A copy; (…, *patch).
+
+    Zero is the mean of a normalised image and the background of a mask, and is what sliding-window prediction pads with.
+    """
+    dims = len(patch)
+    spatial = array.shape[-dims:]
+    inside = [slice(max(0, s), min(size, s + p)) for s, p, size in zip(start, patch, spatial, strict=True)]
+    piece = array[(..., *inside)]
+    if isinstance(piece, np.ndarray):
+        piece = torch.from_numpy(np.array(piece))  # only now read from disk, where it is mapped
+    if piece.shape[-dims:] == tuple(patch):
+        return piece.clone() if isinstance(array, Tensor) else piece
+    result = torch.zeros((*array.shape[:-dims], *patch), dtype=piece.dtype)
+    target = [slice(i.start - s, i.stop - s) for i, s in zip(inside, start, strict=True)]
+    result[(..., *target)] = piece
+    return result
+
+
+def foreground_points(mask: Tensor | np.ndarray) -> list[Tensor]:
+    """For each class but the background that occurs, up to 4096 of its positions, evenly spread: (n, dims) each."""
+    mask = torch.from_numpy(np.array(mask)) if isinstance(mask, np.ndarray) else mask
+    points = []
+    for index in torch.unique(mask).tolist():
+        if index != 0:
+            positions = (mask == index).nonzero()
+            points.append(positions[:: -(-len(positions) // POINTS_PER_CLASS)].clone())
+    return points

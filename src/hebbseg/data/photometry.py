@@ -1,0 +1,96 @@
+"""Brightness, contrast, gamma, noise and blur, each in units of the image's own spread."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photometry:
+    """How far light, noise and sharpness may change; every image by its own draw, each change with ``chance``.
+
+    Strengths are relative to the image, so that they mean the same for bytes and for normalised volumes:
+
+        contrast and brightness   x ← μ + a (x − μ) + b σ,  a in e^(± contrast), b in ± brightness
+        gamma                     x ← lo + (hi − lo) ((x − lo) / (hi − lo))^γ,  γ in e^(± gamma)
+        blur                      Gaussian, standard deviation up to ``blur`` pixels
+        noise                     x ← x + s σ n,  s up to ``noise``, n standard normal
+
+    where μ, σ, lo, hi are the image's mean, standard deviation, minimum and maximum. ``colour`` is the part of contrast
+    and brightness that is drawn for each channel apart: stains and lamps differ in colour, not in strength alone.
+    """
+
+    chance: float
+    brightness: float
+    contrast: float
+    gamma: float
+    noise: float
+    blur: float
+    colour: float = 0.3
+
+    def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Shapes: (B, C, *S) → the same; the input is left as it is."""
+        images = images.clone()
+        device = images.device
+        chosen = torch.rand(4, len(images), generator=generator) < self.chance
+        linear, gamma, blur, noise = (row.nonzero()[:, 0].to(device) for row in chosen)
+        if len(linear) and (self.brightness or self.contrast):
+            images[linear] = self._linear(images[linear], generator)
+        if len(gamma) and self.gamma:
+            images[gamma] = self._gamma(images[gamma], generator)
+        if len(blur) and self.blur:
+            widths = self.blur * torch.rand(len(blur), generator=generator)
+            images[blur] = gaussian_blur(images[blur], widths.to(images))
+        if len(noise) and self.noise:
+            images[noise] = self._noise(images[noise], generator)
+        return images
+
+    def _linear(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        count, channels = x.shape[:2]
+        ones = (1,) * (x.ndim - 2)
+        shared = 2 * torch.rand(2, count, 1, generator=generator) - 1
+        apart = 2 * torch.rand(2, count, channels, generator=generator) - 1
+        draws = ((1 - self.colour) * shared + self.colour * apart).to(x).reshape(2, count, channels, *ones)
+        factor = (self.contrast * draws[0]).exp()
+        spread, mean = _spread_and_mean(x)
+        return torch.addcmul(mean * (1 - factor) + self.brightness * spread * draws[1], x, factor)
+
+    def _gamma(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        shape = (-1,) + (1,) * (x.ndim - 1)
+        exponent = (self.gamma * (2 * torch.rand(len(x), generator=generator) - 1)).exp().to(x).reshape(shape)
+        low, high = (bound.reshape(shape) for bound in torch.aminmax(x.flatten(1), dim=1))
+        # An image of one grey has nothing to bend.
+        extent = (high - low).clamp_min(torch.finfo(x.dtype).tiny)
+        return low + extent * ((x - low) / extent).pow(exponent)
+
+    def _noise(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        strength = (self.noise * torch.rand(len(x), generator=generator)).to(x).reshape(-1, *(1,) * (x.ndim - 1))
+        spread, _ = _spread_and_mean(x)
+        normal = torch.randn(x.shape, generator=generator).to(x)
+        return torch.addcmul(x, normal, strength * spread)
+
+
+def gaussian_blur(x: Tensor, widths: Tensor) -> Tensor:
+    """Each image (B, C, *S) convolved with its own Gaussian of standard deviation ``widths`` (B,), in pixels.
+
+    Done as one matrix product per axis, which on these sizes is faster than a grouped convolution and the same code in
+    every dimension. At the border the weights inside the image are rescaled to sum to one.
+    """
+    dims = x.ndim - 2
+    variance = widths.clamp_min(1e-3).square()[:, None, None]
+    for axis in range(2, 2 + dims):
+        size = x.shape[axis]
+        position = torch.arange(size, device=x.device, dtype=x.dtype)
+        matrix = torch.exp(-0.5 * (position[:, None] - position[None, :]).square() / variance)  # (B, size, size)
+        matrix = matrix / matrix.sum(dim=2, keepdim=True)
+        moved = x.movedim(axis, 1)  # (B, size, C, other axes)
+        x = torch.bmm(matrix, moved.flatten(2)).reshape(moved.shape).movedim(1, axis)
+    return x
+
+
+def _spread_and_mean(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each image, over channels and positions: (B, 1, …, 1) each."""
+    spread, mean = torch.std_mean(x.flatten(1), dim=1)
+    shape = (-1,) + (1,) * (x.ndim - 1)
+    return spread.reshape(shape), mean.reshape(shape)

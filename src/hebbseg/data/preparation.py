@@ -1,0 +1,129 @@
+"""From an image as its file has it to the array that is kept in memory, and from there to what a network sees."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hebbseg.data.cases import Case, Source
+from hebbseg.errors import HebbsegError, did_you_mean
+
+NORMALISATIONS = ("unit", "zscore")
+SIZE_2D = (128, 128)
+CLIPPED_PERCENT = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What is done to every image once, when it is first read. Part of a trained model: prediction repeats it.
+
+    Arguments:
+        size: pictures and volumes are resized to this (images anti-aliased, masks by nearest neighbour); None keeps each
+            at its own size.
+        normalise: ``"unit"`` divides whole numbers by the largest their type can hold (bytes by 255) and brings floating
+            point to 0 … 1 by its 0.5th and 99.5th percentile; ``"zscore"`` clips each channel of each image at those
+            percentiles and gives it mean 0 and variance 1, NaN and infinite values becoming 0.
+
+    Bytes with ``"unit"`` are kept as bytes and scaled when a batch is made; everything else is kept as float16.
+    """
+
+    size: tuple[int, ...] | None
+    normalise: str
+
+    def __post_init__(self) -> None:
+        if self.normalise not in NORMALISATIONS:
+            raise HebbsegError(
+                f"normalise={self.normalise!r} is unknown. {did_you_mean(self.normalise, NORMALISATIONS)}"
+            )
+        if self.size is not None and (len(self.size) not in (2, 3) or min(self.size) < 1):
+            raise HebbsegError(f"size={self.size}: allowed are 2 or 3 numbers from 1 on, or None for each image's own.")
+
+    @classmethod
+    def for_source(
+        cls, source: Source, case: Case, *, size: tuple[int, ...] | str | None = "auto", normalise: str = "auto"
+    ) -> "Preparation":
+        """Settings that suit a source, judged by one of its (training) cases.
+
+        ``size="auto"`` is 128 × 128 for pictures and None for volumes, which are cut into patches;
+        ``normalise="auto"`` is ``"unit"`` for colour pictures of bytes, whose colours mean something, else ``"zscore"``.
+        """
+        if size == "auto":
+            size = SIZE_2D if source.spatial_dims == 2 else None
+        if isinstance(size, str) or (size is not None and len(size) != source.spatial_dims):
+            raise HebbsegError(
+                f"size={size!r}: allowed are 'auto', None, or {source.spatial_dims} numbers, one per axis of the images."
+            )
+        if normalise == "auto":
+            image = source.image(case)
+            normalise = "unit" if image.dtype == np.uint8 and len(image) == 3 else "zscore"
+        return cls(size=None if size is None else tuple(size), normalise=normalise)
+
+    def image(self, array: np.ndarray) -> Tensor:
+        """(C, *S) as in the file → (C, *size) as kept: uint8 or float16."""
+        if self.normalise == "unit" and array.dtype == np.uint8:
+            return self._resized(torch.from_numpy(np.ascontiguousarray(array)))
+        # float32 holds every 16-bit value exactly; scaling comes after resizing, which makes the array smaller.
+        values = self._resized(torch.from_numpy(array.astype(np.float32))).numpy()
+        if self.normalise == "zscore":
+            normal = np.stack([_zscore(channel) for channel in values])
+        elif np.issubdtype(array.dtype, np.integer):
+            normal = values / np.iinfo(array.dtype).max
+        else:
+            low, high = _percentiles(values)
+            normal = np.clip((values - low) / max(high - low, np.finfo(np.float32).tiny), 0, 1)
+        return torch.from_numpy(normal.astype(np.float16))
+
+    def mask(self, array: np.ndarray) -> Tensor:
+        """(*S) class indices → (*size), uint8."""
+        mask = torch.from_numpy(np.ascontiguousarray(array, dtype=np.uint8))
+        if self.size is None or mask.shape == self.size:
+            return mask
+        return F.interpolate(mask[None, None].float(), size=self.size, mode="nearest-exact")[0, 0].to(torch.uint8)
+
+    @staticmethod
+    def to_network(kept: Tensor) -> Tensor:
+        """What is kept → float32 as the network sees it."""
+        return kept.float().div_(255) if kept.dtype == torch.uint8 else kept.float()
+
+    def describe(self) -> dict[str, Any]:
+        """For a model's metadata: ``Preparation(**that)`` is the same again."""
+        return {"size": None if self.size is None else list(self.size), "normalise": self.normalise}
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> "Preparation":
+        size = description["size"]
+        return cls(size=None if size is None else tuple(size), normalise=description["normalise"])
+
+    def _resized(self, image: Tensor) -> Tensor:
+        if self.size is None or image.shape[1:] == self.size:
+            return image
+        if len(self.size) == 2:
+            return F.interpolate(image[None], size=self.size, mode="bilinear", antialias=True)[0]
+        # torch has no anti-aliasing in 3D: the mean over each new voxel where it shrinks, linear where it grows.
+        values = image[None].float()
+        smaller = [min(new, old) for new, old in zip(self.size, values.shape[2:], strict=True)]
+        values = F.interpolate(values, size=smaller, mode="area")
+        values = F.interpolate(values, size=self.size, mode="trilinear", align_corners=False)[0]
+        return values.round().to(torch.uint8) if image.dtype == torch.uint8 else values
+
+
+def _percentiles(values: np.ndarray) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    if finite.size == 0:
+        return 0.0, 0.0
+    low, high = np.percentile(finite, (CLIPPED_PERCENT, 100 - CLIPPED_PERCENT))
+    return float(low), float(high)
+
+
+def _zscore(channel: np.ndarray) -> np.ndarray:
+    low, high = _percentiles(channel)
+    finite = np.isfinite(channel)
+    clipped = np.clip(channel, low, high)
+    inside = clipped[finite]
+    mean, spread = (float(inside.mean()), float(inside.std())) if inside.size else (0.0, 0.0)
+    # An image of one grey stays 0, whatever rounding leaves of its spread.
+    scale = 1 / spread if spread > 1e-6 * max(1.0, abs(mean)) else 0.0
+    return np.where(finite, (clipped - mean) * scale, 0.0).astype(np.float32)
