@@ -60,7 +60,7 @@ class _Summary:
 
 
 def _summarise(path: Path) -> _Summary | DataError:
-    """A file that cannot be read gives its error: reading its case says so, and the other masks' classes still count."""
+    """A file that cannot be read gives its error: reading its case says so, and the other masks still count."""
     try:
         raw = read_labels(path)
     except DataError as error:

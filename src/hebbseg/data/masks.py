@@ -22,6 +22,8 @@ class MaskOptions:
         threshold: values from here on are foreground, the rest background.
         instances: every value above 0 is foreground, whichever object it names. False: never guess so.
         channel: of colour masks, only this channel counts.
+        foreground_value: what a written mask has where ``instances`` or ``threshold`` say foreground; None: 1, or
+            255 for thresholds of 8-bit masks.
         names: what to call background and foreground where there are just these two.
     """
 
@@ -29,13 +31,14 @@ class MaskOptions:
     threshold: float | None = None
     instances: bool | None = None
     channel: int | None = None
+    foreground_value: int | None = None
     names: tuple[str, str] = ("background", "foreground")
 
     def rule(self) -> "MaskRule | None":
         """The rule, where the options settle it without a look at any mask."""
         if self.threshold is not None or self.instances:
-            value = 255 if self.threshold is not None and self.threshold > 1 else 1
-            classes = two_classes(value, self.names)
+            usual = 255 if self.threshold is not None and self.threshold > 1 else 1
+            classes = two_classes(self.foreground_value or usual, self.names)
             return MaskRule(classes=classes, threshold=self.threshold, channel=self.channel)
         if self.label_map is not None:
             return MaskRule(classes=self.label_map.classes, index_of=self.label_map.index_of, channel=self.channel)

@@ -1,0 +1,81 @@
+"""Data still in its zip: unpacked once into a cache, never outside of it."""
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from hebbseg.data.cases import DataError
+
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
+
+
+def cache_folder() -> Path:
+    """``$HEBBSEG_CACHE``, else ``$XDG_CACHE_HOME/hebbseg``, else ``~/.cache/hebbseg``."""
+    if "HEBBSEG_CACHE" in os.environ:
+        return Path(os.environ["HEBBSEG_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hebbseg"
+
+
+def is_archive(path: Path) -> bool:
+    return path.is_file() and path.name.lower().endswith(_ARCHIVES)
+
+
+def unpacked(archive: Path) -> Path:
+    """The folder a zip was unpacked into, keyed by the hash of its content; unpacked now if it was not yet."""
+    if archive.suffix.lower() != ".zip":
+        raise DataError(
+            archive, f"a {archive.suffix} archive", "Only zip is unpacked here: unpack it and give the folder."
+        )
+    with archive.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    target = cache_folder() / "zips" / digest[:32]
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=".unpacking-"))
+    try:
+        _unpack(archive, temporary)
+        temporary.chmod(0o755)
+        try:
+            temporary.rename(target)
+        except OSError:  # another process was faster, and its files are the same
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            members = [m for m in zipped.infolist() if not m.is_dir() and not m.filename.startswith("__MACOSX/")]
+            for member in members:
+                _refuse_unsafe(archive, member)
+            needed, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+            if needed > free:
+                raise DataError(
+                    archive,
+                    f"{needed / 2**30:.1f} GiB unpacked, {free / 2**30:.1f} GiB free in {folder.parent}",
+                    "Make room, or set HEBBSEG_CACHE to a folder on a larger disk.",
+                )
+            for member in members:
+                zipped.extract(member, folder)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise DataError(archive, f"not a zip that can be read ({error})", "Download it again.") from error
+
+
+def _refuse_unsafe(archive: Path, member: zipfile.ZipInfo) -> None:
+    path = PurePosixPath(member.filename.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        raise DataError(
+            archive, f"member {member.filename!r} would be written outside of its folder", "Don't trust it."
+        )
+    if stat.S_ISLNK(member.external_attr >> 16):
+        raise DataError(archive, f"member {member.filename!r} is a link", "Unpack it yourself and give the folder.")
+    if member.flag_bits & 0x1:
+        raise DataError(archive, "encrypted", "Unpack it yourself, with its password, and give the folder.")

@@ -1,0 +1,193 @@
+"""The source every layout on disk becomes: cases with files, read through one set of rules."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from hebbseg.data.cases import Case, ClassInfo, DataError, Problem
+from hebbseg.data.classes import find_rule
+from hebbseg.data.formats import axes_of, match_axes, read_header, read_image, read_labels
+from hebbseg.data.imagefile import Axes, Header
+from hebbseg.data.masks import MaskOptions, MaskRule, to_indices, two_classes
+from hebbseg.data.parallel import parallel_map
+from hebbseg.errors import HebbsegError
+
+
+class FileSource:
+    """Cases whose images and masks are files. No mask is opened except by `mask` and `classes`.
+
+    All images of a source have the same number of channels: opacity is dropped, and where some are colour and some
+    grey, the grey ones are repeated into three channels. Where formats disagree about the order of axes (NIfTI among
+    others), all are turned to slowest first.
+
+    Args:
+        name: what reports call the data.
+        root: the folder the cases were found in.
+        cases: sorted by id.
+        problems: what listing found.
+        masks: what is known about the masks' values.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        root: Path,
+        cases: Sequence[Case],
+        problems: Sequence[Problem] = (),
+        masks: MaskOptions | None = None,
+    ) -> None:
+        self.name = name
+        self.root = root
+        self.cases = tuple(cases)
+        self.masks = masks or MaskOptions()
+        self._listing_problems = tuple(problems)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What listing found and, once the classes are known, what finding them brought to light."""
+        rule = self.__dict__.get("rule")
+        return self._listing_problems + (rule.problems if rule is not None else ())
+
+    @property
+    def spatial_dims(self) -> int:
+        return self._common[0]
+
+    @property
+    def channels(self) -> int:
+        return self._common[1]
+
+    @property
+    def classes(self) -> tuple[ClassInfo, ...]:
+        return self.rule.classes
+
+    @cached_property
+    def rule(self) -> MaskRule:
+        """How mask values become class indices; reads every mask unless the options settle it."""
+        settled = self.masks.rule()
+        if settled is not None:
+            return settled
+        labelled = [case.mask for case in self.cases if case.mask]
+        if any(len(files) > 1 for files in labelled):
+            # One file per object: each is foreground where it is not 0.
+            return MaskRule(classes=two_classes(255, self.masks.names))
+        return find_rule([files[0] for files in labelled], self.masks)
+
+    def image(self, case: Case) -> np.ndarray:
+        """(C, *spatial) with the source's C, in the file's own number type."""
+        parts = []
+        for path in case.image:
+            image = read_image(path)
+            parts.append(match_axes_channels_first(image.array, image.axes, self._axes))
+            if parts[-1].shape[1:] != parts[0].shape[1:]:
+                raise DataError(
+                    path,
+                    f"size {_times(parts[-1].shape[1:])}, but {case.image[0].name} is {_times(parts[0].shape[1:])}",
+                    "All channels of a case must have the same size.",
+                )
+        array = (
+            parts[0] if len(parts) == 1 else np.concatenate(parts)
+        )  # (c₁, *spatial), (c₂, *spatial) … → (C, *spatial)
+        return self._with_common_channels(array, case)
+
+    def mask(self, case: Case) -> np.ndarray:
+        if not case.mask:
+            raise HebbsegError(f"Case {case.id!r} has no mask. Ask `case.has_mask` first.")
+        rule = self.rule
+        merged: np.ndarray | None = None
+        for path in case.mask:
+            raw = read_labels(path)
+            indices = match_axes(to_indices(raw, rule, path), raw.axes, self._image_axes(case), dims=self.spatial_dims)
+            self._refuse_other_size(indices.shape, case, path)
+            merged = indices if merged is None else np.maximum(merged, indices)
+        assert merged is not None
+        return np.ascontiguousarray(merged)
+
+    def header(self, case: Case) -> Header:
+        """Channels, size and spacing of a case's image without decoding it, as the source will give it."""
+        headers = [read_header(path) for path in case.image]
+        first = headers[0]
+        turned = "stored" not in (first.axes, self._axes) and first.axes != self._axes
+        return Header(
+            channels=sum(header.channels for header in headers),
+            shape=first.shape[::-1] if turned else first.shape,
+            spacing_mm=first.spacing_mm[::-1] if turned and first.spacing_mm else first.spacing_mm,
+            axes=self._axes if turned else first.axes,
+        )
+
+    @cached_property
+    def _axes(self) -> Axes:
+        """The order all images are given in: their own if it is one, slowest first if they differ."""
+        orders = {axes_of(case.image[0]) for case in self.cases}
+        return next(iter(orders)) if len(orders) == 1 else "zyx"
+
+    def _image_axes(self, case: Case) -> Axes:
+        own = axes_of(case.image[0])
+        return own if own == "stored" else self._axes
+
+    @cached_property
+    def _headers(self) -> dict[str, Header | HebbsegError]:
+        def header(case: Case) -> Header | HebbsegError:
+            try:
+                return self.header(case)
+            except HebbsegError as error:
+                return error
+
+        return dict(zip((case.id for case in self.cases), parallel_map(header, self.cases), strict=True))
+
+    @cached_property
+    def _common(self) -> tuple[int, int]:
+        """Spatial dimensions and channels most cases have; a case that differs is refused when it is read."""
+        headers = [header for header in self._headers.values() if isinstance(header, Header)]
+        if not headers:
+            raise next(error for error in self._headers.values() if isinstance(error, HebbsegError))
+        dims = Counter(len(header.shape) for header in headers).most_common(1)[0][0]
+        channels = Counter(header.channels for header in headers if len(header.shape) == dims)
+        if 3 in channels and 1 in channels:
+            return dims, 3
+        return dims, channels.most_common(1)[0][0]
+
+    def _with_common_channels(self, array: np.ndarray, case: Case) -> np.ndarray:
+        dims, channels = self._common
+        if array.ndim - 1 != dims:
+            raise DataError(
+                case.image[0],
+                f"{array.ndim - 1}D, size {_times(array.shape[1:])}, in a set that is {dims}D",
+                "Keep pictures and volumes in separate folders.",
+            )
+        if len(array) == channels:
+            return array
+        if len(array) == 1 and channels == 3:
+            return np.repeat(array, 3, axis=0)  # (1, *spatial) → (3, *spatial)
+        raise DataError(
+            case.image[0],
+            f"{len(array)} channels in a set that has {channels}",
+            "Grey and colour may be mixed; other numbers of channels may not. Convert it or remove it.",
+        )
+
+    def _refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
+        header = self._headers[case.id]
+        if isinstance(header, HebbsegError):
+            raise header
+        if shape == header.shape:
+            return
+        hint = " (its axes are swapped)" if shape == header.shape[::-1] else ""
+        raise DataError(
+            path,
+            f"mask of size {_times(shape)}, image {case.image[0].name} of size {_times(header.shape)}{hint}",
+            "Export the mask at the size of its image; it is not resampled, so that no border moves unseen.",
+        )
+
+
+def match_axes_channels_first(array: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
+    """`match_axes` for (C, *spatial)."""
+    spatial_first = np.moveaxis(array, 0, -1)  # (C, *spatial) → (*spatial, C)
+    turned = match_axes(spatial_first, axes, wanted, dims=array.ndim - 1)
+    return np.ascontiguousarray(np.moveaxis(turned, -1, 0))
+
+
+def _times(shape: Sequence[int]) -> str:
+    return "×".join(str(size) for size in shape)

@@ -1,0 +1,72 @@
+"""GlaS (Warwick-QU): ``train_1.bmp`` … ``testB_20.bmp``, ``*_anno.bmp`` with gland numbers, ``Grade.csv``."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from hebbseg.data.cases import Case, DataError, Problem
+from hebbseg.data.masks import MaskOptions
+from hebbseg.data.sources.files import FileSource
+from hebbseg.data.sources.listing import levels_around, list_images, text, visible
+from hebbseg.data.sources.tables import read_table
+
+_IMAGE = re.compile(r"^(train|testA|testB)_\d+$")
+
+
+def looks_like(folder: Path) -> bool:
+    names = {entry.name for entry in visible(folder)}
+    return {"train_1.bmp", "testA_1.bmp"} <= names or (
+        "Grade.csv" in names and any(re.match(r"(train|testA|testB)_\d+\.bmp$", name) for name in names)
+    )
+
+
+def glas(path: Path, masks: MaskOptions) -> FileSource:
+    """85 training and 80 test images (testA and testB); the group is the patient, and patients are on both sides."""
+    root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
+    if root is None:
+        raise DataError(
+            text(path), "no train_1.bmp and testA_1.bmp", "Give the folder 'Warwick QU Dataset …' or its zip."
+        )
+    listed = list_images(root)
+    files = {found.id: found.path for found in listed.found}
+    problems = list(listed.problems)
+    cases = []
+    for id, file in files.items():
+        match = _IMAGE.match(id)
+        if match is None:
+            if id.removesuffix("_anno") not in files or not id.endswith("_anno"):
+                problems.append(
+                    Problem(
+                        file=text(file),
+                        finding="not a name GlaS has, or a mask without its image; left out",
+                        remedy="Remove it, or read the folder as one of your own: folder:PATH.",
+                    )
+                )
+            continue
+        mask = files.get(f"{id}_anno")
+        subset = "train" if match.group(1) == "train" else "test"
+        cases.append(Case(id=id, image=(file,), mask=(mask,) if mask else None, subset=subset))
+    cases = _with_patients(cases, root, problems)
+    if masks.rule() is None:
+        masks = MaskOptions(instances=True, names=("background", "gland"))
+    return FileSource(name="glas", root=root, cases=cases, problems=problems, masks=masks)
+
+
+def _with_patients(cases: list[Case], root: Path, problems: list[Problem]) -> list[Case]:
+    table = root / "Grade.csv"
+    if not table.is_file():
+        problems.append(
+            Problem(file=text(table), finding="not there; patients unknown", remedy="Copy it from the download.")
+        )
+        return cases
+    patient = {row["name"]: row["patient ID"] for row in read_table(table)}
+    unknown = [case.id for case in cases if not patient.get(case.id)]
+    if unknown:
+        problems.append(
+            Problem(
+                file=text(table),
+                finding=f"no patient for {len(unknown)} image(s), such as {unknown[0]}",
+                remedy="Take Grade.csv from the same download as the images.",
+            )
+        )
+    return [replace(case, group=patient.get(case.id) or None) for case in cases]

@@ -1,0 +1,69 @@
+"""LA 2018 as prepared for semi-supervised work: ``<id>/mri_norm2.h5`` (``image``, ``label``), train.list, test.list."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from hebbseg.data.cases import Case, DataError, Problem
+from hebbseg.data.labelmap import parse_label_map
+from hebbseg.data.masks import MaskOptions
+from hebbseg.data.sources.files import FileSource
+from hebbseg.data.sources.folder import with_own_labels
+from hebbseg.data.sources.listing import levels_around, subfolders, text
+from hebbseg.data.sources.tables import read_lines
+
+_FILE = "mri_norm2.h5"
+
+
+def looks_like(folder: Path) -> bool:
+    return any((child / _FILE).is_file() for child in subfolders(folder)[:5])
+
+
+def la(path: Path, masks: MaskOptions) -> FileSource:
+    """100 left atria, 80 for training and 20 for the test; axes as stored, no spacing in the files."""
+    root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
+    if root is None:
+        raise DataError(
+            text(path), f"no <id>/{_FILE}", "Give the folder that holds train.list and test.list, or its zip."
+        )
+    cases, problems = [], []
+    for folder in subfolders(root):
+        file = folder / _FILE
+        if not file.is_file() or file.stat().st_size == 0:
+            problems.append(
+                Problem(file=text(file), finding="not there, or zero bytes; left out", remedy="Download the set again.")
+            )
+            continue
+        cases.append(Case(id=folder.name, image=(file,)))
+    cases = _with_sides(with_own_labels(cases), root, problems)
+    if masks.rule() is None:
+        masks = MaskOptions(label_map=parse_label_map("background=0;left atrium=1"))
+    return FileSource(name="la", root=root, cases=cases, problems=problems, masks=masks)
+
+
+def _with_sides(cases: list[Case], root: Path, problems: list[Problem]) -> list[Case]:
+    ids = {case.id for case in cases}
+    side: dict[str, str] = {}
+    for subset in ("train", "test"):
+        name = f"{subset}.list"
+        file = next((f for f in (root / name, root.resolve().parent / name) if f.is_file()), None)
+        if file is None:
+            problems.append(
+                Problem(
+                    file=text(root.parent / name),
+                    finding="not there; the published split is unknown",
+                    remedy="Copy train.list and test.list from the download.",
+                )
+            )
+            continue
+        listed = read_lines(file)
+        absent = [id for id in listed if id not in ids]
+        if absent:
+            problems.append(
+                Problem(
+                    file=text(file),
+                    finding=f"names {len(absent)} case(s) that are not there, such as {absent[0]}",
+                    remedy="Download the missing volumes, or mind that the published split is incomplete.",
+                )
+            )
+        side.update(dict.fromkeys(listed, subset))
+    return [replace(case, subset=side.get(case.id)) for case in cases]

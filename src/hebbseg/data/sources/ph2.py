@@ -1,0 +1,63 @@
+"""PH2: ``IMD002/IMD002_Dermoscopic_Image/IMD002.bmp`` and ``IMD002/IMD002_lesion/IMD002_lesion.bmp``.
+
+Masks are 1-bit, but for one that is colour (0 and 255 in every channel); both read as 0 and 255.
+"""
+
+import re
+from pathlib import Path
+
+from hebbseg.data.cases import Case, DataError, Problem
+from hebbseg.data.labelmap import parse_label_map
+from hebbseg.data.masks import MaskOptions
+from hebbseg.data.sources.files import FileSource
+from hebbseg.data.sources.listing import levels_around, subfolders, text, visible
+
+_CASE = re.compile(r"^IMD\d+$")
+
+
+def looks_like(folder: Path) -> bool:
+    return any(_CASE.match(child.name) and _image(child) is not None for child in subfolders(folder)[:5])
+
+
+def ph2(path: Path, masks: MaskOptions) -> FileSource:
+    """200 dermoscopic images with their lesions; no patient is known, no split was published."""
+    root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
+    if root is None:
+        raise DataError(
+            text(path), "no IMD…/IMD…_Dermoscopic_Image folder", "Give the folder PH2Dataset as downloaded, or its zip."
+        )
+    cases, problems = [], []
+    for folder in (child for child in subfolders(root) if _CASE.match(child.name)):
+        image, mask = _image(folder), _bitmap(folder / f"{folder.name}_lesion")
+        if image is None:
+            problems.append(
+                Problem(
+                    file=text(folder),
+                    finding="no dermoscopic image in it (or one of zero bytes); left out",
+                    remedy="Download or unpack the set again.",
+                )
+            )
+            continue
+        if mask is None:
+            problems.append(
+                Problem(
+                    file=text(folder / f"{folder.name}_lesion"),
+                    finding="no lesion mask in it (or one of zero bytes); used without a mask",
+                    remedy="Nothing, if that is meant; else download or unpack the set again.",
+                )
+            )
+        cases.append(Case(id=folder.name, image=(image,), mask=None if mask is None else (mask,)))
+    if masks.rule() is None:
+        masks = MaskOptions(label_map=parse_label_map("background=0;lesion=255"))
+    return FileSource(name="ph2", root=root, cases=cases, problems=problems, masks=masks)
+
+
+def _image(folder: Path) -> Path | None:
+    return _bitmap(folder / f"{folder.name}_Dermoscopic_Image")
+
+
+def _bitmap(folder: Path) -> Path | None:
+    if not folder.is_dir():
+        return None
+    files = [Path(e.path) for e in visible(folder) if e.name.lower().endswith(".bmp") and e.stat().st_size > 0]
+    return files[0] if files else None
