@@ -1,18 +1,22 @@
-"""Prepared arrays on disk, for sets that do not fit into memory: mapped, not read; written once, whoever comes first."""
+"""Prepared arrays on disk, for sets that do not fit into memory: written once, then mapped."""
 
 import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from hebbseg.files import replacing
 
 # Raised whenever the same settings come to mean other numbers.
 FORMAT = 1
+# A tensor must be writable; what is written to it never reaches the file.
+COPY_ON_WRITE: Literal["c"] = "c"
 
 
 def cache_folder() -> Path:
@@ -32,8 +36,8 @@ def cache_key(source: str, case: str, files: Sequence[Path], settings: dict[str,
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def mapped(key: str, make: Callable[[], np.ndarray], folder: Path | None = None) -> np.ndarray:
-    """The array of that name, mapped from disk, made first if it is not there.
+def mapped(key: str, make: Callable[[], Tensor], folder: Path | None = None) -> Tensor:
+    """The tensor of that name, mapped from disk, made first if it is not there.
 
     Two processes may ask at once: each writes its own temporary file, and the renaming of a finished file is atomic.
     """
@@ -41,14 +45,14 @@ def mapped(key: str, make: Callable[[], np.ndarray], folder: Path | None = None)
     array = _opened(path)
     if array is None:
         with replacing(path) as temporary, temporary.open("wb") as file:
-            np.save(file, make())
-        array = np.load(path, mmap_mode="r")
-    return array
+            np.save(file, make().numpy())
+        array = np.load(path, mmap_mode=COPY_ON_WRITE)
+    return torch.from_numpy(array)
 
 
 def _opened(path: Path) -> np.ndarray | None:
     try:
-        return np.load(path, mmap_mode="r")
+        return np.load(path, mmap_mode=COPY_ON_WRITE)
     except (FileNotFoundError, ValueError, EOFError):
         # Absent, or damaged by something other than us: made anew.
         return None

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,28 +31,24 @@ def start_around(
     return start
 
 
-def cut(array: Tensor | np.ndarray, start: Sequence[int], patch: Sequence[int]) -> Tensor:
+def cut(array: Tensor, start: Sequence[int], patch: Sequence[int]) -> Tensor:
     """The patch of (…, *S) that begins at ``start``, zeros where it reaches beyond the array. A copy; (…, *patch).
 
-    Zero is the mean of a normalised image and the background of a mask, and is what sliding-window prediction pads with.
+    Zero is the mean of a normalised image and the background of a mask, and what sliding-window prediction pads with.
     """
     dims = len(patch)
-    spatial = array.shape[-dims:]
-    inside = [slice(max(0, s), min(size, s + p)) for s, p, size in zip(start, patch, spatial, strict=True)]
-    piece = array[(..., *inside)]
-    if isinstance(piece, np.ndarray):
-        piece = torch.from_numpy(np.array(piece))  # only now read from disk, where it is mapped
-    if piece.shape[-dims:] == tuple(patch):
-        return piece.clone() if isinstance(array, Tensor) else piece
-    result = torch.zeros((*array.shape[:-dims], *patch), dtype=piece.dtype)
-    target = [slice(i.start - s, i.stop - s) for i, s in zip(inside, start, strict=True)]
-    result[(..., *target)] = piece
+    result = torch.zeros((*array.shape[:-dims], *patch), dtype=array.dtype)
+    source, target = array, result
+    for axis, (begin, wanted) in enumerate(zip(start, patch, strict=True), start=array.ndim - dims):
+        low, high = max(0, begin), min(array.shape[axis], begin + wanted)
+        source = source.narrow(axis, low, high - low)
+        target = target.narrow(axis, low - begin, high - low)
+    target.copy_(source)
     return result
 
 
-def foreground_points(mask: Tensor | np.ndarray) -> list[Tensor]:
+def foreground_points(mask: Tensor) -> list[Tensor]:
     """For each class but the background that occurs, up to 4096 of its positions, evenly spread: (n, dims) each."""
-    mask = torch.from_numpy(np.array(mask)) if isinstance(mask, np.ndarray) else mask
     points = []
     for index in torch.unique(mask).tolist():
         if index != 0:

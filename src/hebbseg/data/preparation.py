@@ -21,11 +21,11 @@ class Preparation:
     """What is done to every image once, when it is first read. Part of a trained model: prediction repeats it.
 
     Arguments:
-        size: pictures and volumes are resized to this (images anti-aliased, masks by nearest neighbour); None keeps each
-            at its own size.
-        normalise: ``"unit"`` divides whole numbers by the largest their type can hold (bytes by 255) and brings floating
-            point to 0 … 1 by its 0.5th and 99.5th percentile; ``"zscore"`` clips each channel of each image at those
-            percentiles and gives it mean 0 and variance 1, NaN and infinite values becoming 0.
+        size: pictures and volumes are resized to this (images anti-aliased, masks by nearest neighbour); None keeps
+            each at its own size.
+        normalise: ``"unit"`` divides whole numbers by the largest their type can hold (bytes by 255) and brings
+            floating point to 0 … 1 by its 0.5th and 99.5th percentile; ``"zscore"`` clips each channel of each image at
+            those percentiles and gives it mean 0 and variance 1, NaN and infinite values becoming 0.
 
     Bytes with ``"unit"`` are kept as bytes and scaled when a batch is made; everything else is kept as float16.
     """
@@ -48,13 +48,13 @@ class Preparation:
         """Settings that suit a source, judged by one of its (training) cases.
 
         ``size="auto"`` is 128 × 128 for pictures and None for volumes, which are cut into patches;
-        ``normalise="auto"`` is ``"unit"`` for colour pictures of bytes, whose colours mean something, else ``"zscore"``.
+        ``normalise="auto"`` is ``"unit"`` for colour pictures of bytes, as colours mean something; else ``"zscore"``.
         """
         if size == "auto":
             size = SIZE_2D if source.spatial_dims == 2 else None
         if isinstance(size, str) or (size is not None and len(size) != source.spatial_dims):
             raise HebbsegError(
-                f"size={size!r}: allowed are 'auto', None, or {source.spatial_dims} numbers, one per axis of the images."
+                f"size={size!r}: allowed are 'auto', None, or {source.spatial_dims} numbers, one for each axis."
             )
         if normalise == "auto":
             image = source.image(case)
@@ -73,7 +73,8 @@ class Preparation:
             normal = values / np.iinfo(array.dtype).max
         else:
             low, high = _percentiles(values)
-            normal = np.clip((values - low) / max(high - low, np.finfo(np.float32).tiny), 0, 1)
+            extent = high - low if high > low else 1.0
+            normal = np.nan_to_num(np.clip((values - low) / extent, 0, 1))
         return torch.from_numpy(normal.astype(np.float16))
 
     def mask(self, array: np.ndarray) -> Tensor:

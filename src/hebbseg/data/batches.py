@@ -1,0 +1,213 @@
+"""Batches by number: batch k is a function of the seed and k, so that a training can go on from any step."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from hebbseg.data.augment import Augment
+from hebbseg.data.loading import CaseStore
+from hebbseg.data.patches import PATCH_3D, cut, random_start, start_around
+from hebbseg.data.splits import TrainingCases
+from hebbseg.errors import HebbsegError, did_you_mean
+
+POOLS = ("all", "unlabelled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What one update sees.
+
+    Shapes: images (B, C, *S) float32 and masks (B, *S) int64 of labelled cases; unlabelled (U, C, *S) or None.
+    ``generator`` goes on where the drawing of this batch stopped: whatever else is random in this update (a strong
+    view, noise for a teacher) uses it and is repeated exactly when the step is repeated.
+    """
+
+    step: int
+    images: Tensor
+    masks: Tensor
+    unlabelled: Tensor | None
+    ids: tuple[str, ...]
+    unlabelled_ids: tuple[str, ...]
+    generator: torch.Generator
+
+
+class Batches:
+    """A fixed number of batches of labelled and unlabelled training images.
+
+    Every list of cases is walked through in rounds: no case comes twice before all came once, and each round has its
+    own order. There is no state: after a restart at step k, ``batch(k)`` is the same to the last bit.
+
+    Arguments:
+        store: where the images are.
+        training: which of them are labelled and which are not.
+        steps: how many batches there are.
+        seed: another order, other patches, another augmentation.
+        labelled_batch: labelled images in a batch.
+        unlabelled_batch: unlabelled images in a batch; 0 for methods that use none.
+        image_batch: images in a batch of stage 1; default the sum of the two.
+        pool: unlabelled images are drawn from ``"all"`` training images (a labelled image without its mask is one, too)
+            or from the ``"unlabelled"`` ones.
+        augment: gives the weak view; None for images as they are, where a training would rather augment on its device
+            with ``batch.generator``.
+        patch: size of random patches; ``"auto"`` is 96 × 96 × 80 for volumes, and None, whole images, for pictures.
+        foreground: share of the labelled patches that are drawn around a pixel of some foreground class, each class of
+            the case being as likely; the others are drawn anywhere.
+        prefetch: prepare the next batch in a thread while this one is in use. Helps where training is done elsewhere
+            than on the processor; on two cores it takes from the training what it gives.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: CaseStore,
+        training: TrainingCases,
+        steps: int,
+        seed: int = 0,
+        labelled_batch: int = 8,
+        unlabelled_batch: int = 8,
+        image_batch: int | None = None,
+        pool: str = "all",
+        augment: Augment | None = None,
+        patch: tuple[int, ...] | str | None = "auto",
+        foreground: float = 0.5,
+        prefetch: bool = False,
+    ) -> None:
+        self.store = store
+        self.training = training
+        self.steps = steps
+        self.seed = seed
+        self.labelled_batch = labelled_batch
+        self.unlabelled_batch = unlabelled_batch
+        self.image_batch = labelled_batch + unlabelled_batch if image_batch is None else image_batch
+        self.pool = pool
+        self.augment = augment
+        self.patch = _resolved_patch(patch, store.source.spatial_dims)
+        self.foreground = foreground
+        self.prefetch = prefetch
+        if pool not in POOLS:
+            raise HebbsegError(f"pool={pool!r} is unknown. {did_you_mean(pool, POOLS)}")
+        if min(steps, unlabelled_batch) < 0 or min(labelled_batch, self.image_batch) < 1:
+            raise HebbsegError(
+                f"steps={steps}, labelled_batch={labelled_batch}, unlabelled_batch={unlabelled_batch}, "
+                f"image_batch={self.image_batch}: batches need at least 1 image, only unlabelled_batch may be 0."
+            )
+        self._labelled = tuple(sorted(training.labelled))
+        self._images = training.images
+        self._unlabelled = self._images if pool == "all" else training.unlabelled
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.from_step(0)
+
+    def from_step(self, first: int) -> Iterator[Batch]:
+        """Batches ``first`` … ``steps`` − 1."""
+        if not self.prefetch:
+            yield from map(self.batch, range(first, self.steps))
+            return
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            coming = thread.submit(self.batch, first) if first < self.steps else None
+            for step in range(first, self.steps):
+                assert coming is not None
+                ready = coming.result()
+                coming = thread.submit(self.batch, step + 1) if step + 1 < self.steps else None
+                yield ready
+
+    def batch(self, step: int) -> Batch:
+        """Batch number ``step``, weakly augmented."""
+        if not self._labelled:
+            raise HebbsegError(
+                f"{self.store.source.name}: the split has no labelled case, so only stage 1 can be trained. Draw a "
+                "split with labelled cases."
+            )
+        generator = _generator(self.seed, "batch", step)
+        ids = self._ids(self._labelled, "labelled", step, self.labelled_batch)
+        images, masks = self._labelled_tensors(ids, generator)
+        unlabelled_ids: tuple[str, ...] = ()
+        unlabelled = None
+        if self.unlabelled_batch and self._unlabelled:
+            unlabelled_ids = self._ids(self._unlabelled, "unlabelled", step, self.unlabelled_batch)
+            unlabelled = self._image_tensors(unlabelled_ids, generator)
+        if self.augment is not None:
+            images, moved = self.augment.weak(images, masks, generator)
+            masks = masks if moved is None else moved
+            if unlabelled is not None:
+                unlabelled, _ = self.augment.weak(unlabelled, None, generator)
+        return Batch(
+            step=step,
+            images=images,
+            masks=masks,
+            unlabelled=unlabelled,
+            ids=ids,
+            unlabelled_ids=unlabelled_ids,
+            generator=generator,
+        )
+
+    def images_only(self, step: int) -> Tensor:
+        """Stage 1: batch number ``step`` of training images, with and without masks alike. Opens no mask."""
+        generator = _generator(self.seed, "images", step)
+        images = self._image_tensors(self.image_ids(step), generator)
+        return images if self.augment is None else self.augment.weak(images, None, generator)[0]
+
+    def image_ids(self, step: int) -> tuple[str, ...]:
+        """Whose images `images_only` gives at that step."""
+        return self._ids(self._images, "images", step, self.image_batch)
+
+    def _ids(self, names: tuple[str, ...], purpose: str, step: int, count: int) -> tuple[str, ...]:
+        positions = range(step * count, (step + 1) * count)
+        size = len(names)
+        return tuple(names[_round_order(self.seed, purpose, p // size, size)[p % size]] for p in positions)
+
+    def _labelled_tensors(self, ids: Sequence[str], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        if self.patch is None:
+            return self.store.images(ids), self.store.masks(ids)
+        images, masks = [], []
+        for name in ids:
+            image, mask = self.store.image(name), self.store.mask(name)
+            start = self._labelled_start(name, mask.shape, generator)
+            images.append(cut(image, start, self.patch))
+            masks.append(cut(mask, start, self.patch))
+        return self.store.preparation.to_network(torch.stack(images)), torch.stack(masks).long()
+
+    def _image_tensors(self, ids: Sequence[str], generator: torch.Generator) -> Tensor:
+        if self.patch is None:
+            return self.store.images(ids)
+        kept = [self.store.image(name) for name in ids]
+        patches = [cut(image, random_start(image.shape[1:], self.patch, generator), self.patch) for image in kept]
+        return self.store.preparation.to_network(torch.stack(patches))
+
+    def _labelled_start(self, name: str, shape: Sequence[int], generator: torch.Generator) -> list[int]:
+        assert self.patch is not None
+        classes = self.store.foreground(name)
+        wanted = bool(torch.rand((), generator=generator) < self.foreground)
+        if not wanted or not classes:
+            return random_start(shape, self.patch, generator)
+        points = classes[int(torch.randint(len(classes), (), generator=generator))]
+        point = points[int(torch.randint(len(points), (), generator=generator))].tolist()
+        return start_around(point, shape, self.patch, generator)
+
+
+def _resolved_patch(patch: tuple[int, ...] | str | None, spatial_dims: int) -> tuple[int, ...] | None:
+    if patch == "auto":
+        return PATCH_3D if spatial_dims == 3 else None
+    if patch is None:
+        return None
+    if isinstance(patch, str) or len(patch) != spatial_dims or min(patch) < 1:
+        raise HebbsegError(f"patch={patch!r}: allowed are 'auto', None, or {spatial_dims} numbers from 1 on.")
+    return tuple(patch)
+
+
+@lru_cache(maxsize=16)
+def _round_order(seed: int, purpose: str, round_number: int, size: int) -> tuple[int, ...]:
+    return tuple(torch.randperm(size, generator=_generator(seed, f"order of {purpose}", round_number)).tolist())
+
+
+def _generator(seed: int, purpose: str, number: int) -> torch.Generator:
+    word = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()[:8]
+    return torch.Generator().manual_seed(int.from_bytes(word, "little") >> 1)
