@@ -77,17 +77,23 @@ class Geometry:
     def correlate(self, small: Tensor, large: Tensor) -> Tensor:
         """corr(small, large): (B, S, *n), (B, L, *m) → (S, L / groups, *kernel), summed over all samples."""
         channels, positions = small.shape[1], small.shape[2:]
-        if self.kernel == (1,) and positions == (1,) and self.groups == 1:  # a Linear layer
+        if self.kernel == (1,) and positions == large.shape[2:] == (1,) and self.groups == 1:  # a Linear layer
             return torch.einsum("bsn,bln->sl", small, large).unsqueeze(-1)
-        for axis, n in enumerate(positions):
-            # Rows beyond the last window (output_padding, or a stride that leaves some over) belong to no patch.
-            reach = (n - 1) * self.stride[axis] + self.dilation[axis] * (self.kernel[axis] - 1) + 1
-            excess = large.shape[2 + axis] + 2 * self.padding[axis] - reach
-            if excess >= self.stride[axis]:
-                large = large.narrow(2 + axis, 0, large.shape[2 + axis] - excess)
+        padding = self.padding
+        reach = [
+            (n - 1) * s + d * (k - 1) + 1
+            for n, s, d, k in zip(positions, self.stride, self.dilation, self.kernel, strict=True)
+        ]
+        excess = [m + 2 * p - r for m, p, r in zip(large.shape[2:], padding, reach, strict=True)]
+        if any(e >= s for e, s in zip(excess, self.stride, strict=True)):
+            # An output_padding as wide as the stride leaves room for windows that the layer does not have: pad and cut
+            # the large map to just what its windows reach.
+            sides = [(p, p - e) for p, e in zip(padding, excess, strict=True)]
+            large = F.pad(large, [side for pair in reversed(sides) for side in pair])
+            padding = (0,) * self.spatial_dims
         weight = small.new_empty((channels, large.shape[1] // self.groups, *self.kernel))
         _, correlation, _ = torch.ops.aten.convolution_backward(
-            small, large, weight, None, self.stride, self.padding, self.dilation, False,
+            small, large, weight, None, self.stride, padding, self.dilation, False,
             [0] * self.spatial_dims, self.groups, (False, True, False),
         )  # fmt: skip
         return correlation

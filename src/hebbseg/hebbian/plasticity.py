@@ -137,6 +137,11 @@ class Plasticity:
         for site in self.sites.values():
             site.sums = None
 
+    def forget_usage(self) -> None:
+        """Starts the count of which units take part afresh, say at the beginning of an epoch."""
+        for site in self.sites.values():
+            site.usage = None
+
     def state_dict(self) -> dict[str, Any]:
         """Running estimates and initial weights of each layer, so that a stopped stage can go on as if it had not."""
         return {name: site.state() for name, site in self.sites.items()}

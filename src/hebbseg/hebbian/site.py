@@ -167,10 +167,10 @@ class Site:
             correlation = correlation - mean.view(-1, *[1] * (correlation.dim() - 1)) * per_channel
         if self.rule.reconstruction == "own":
             memory = gate_sum.flatten(2)  # (G, U, K)
-            self._use(memory.sum(-1).abs())
+            self._use(memory.flatten(1).abs())
         else:
             memory = geometry.window_moments(activation, size)  # (G, U, K, U, K)
-            self._use(torch.einsum("gukuk->gu", memory))
+            self._use(torch.einsum("gukuk->guk", memory).flatten(1))
         return Sums(correlation, memory, _count(small))
 
     def _use(self, share: Tensor) -> None:

@@ -1,0 +1,82 @@
+"""Whether Hebbian learning does anything, and whether it collapses: how far weights moved, who wins, how alike filters are."""
+
+from dataclasses import asdict, dataclass
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from hebbseg.hebbian.plasticity import Plasticity
+from hebbseg.hebbian.site import Site
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerDiagnostics:
+    """How one layer fares.
+
+    ``moved``: ‖W − W₀‖ / ‖W₀‖ since plasticity was attached (0 is untouched).
+    ``effective_units``: exp of the entropy of the units' shares in learning; ``units`` if all take part alike, 1 if one
+    wins all. None before the first forward. Of grouped layers, the mean over groups.
+    ``cosine``: mean |cosine| between two different filters (0 orthogonal, 1 all the same).
+    ``rank``: effective rank of the filter bank, exp of the entropy of its normalised singular values.
+    ``norm``: mean norm of a filter.
+    """
+
+    units: int
+    moved: float
+    effective_units: float | None
+    cosine: float
+    rank: float
+    norm: float
+
+
+def effective_number(shares: Tensor) -> Tensor:
+    """exp of the entropy of non-negative shares along the last axis: how many equal ones they are worth."""
+    p = shares / shares.sum(-1, keepdim=True).clamp_min(torch.finfo(shares.dtype).tiny)
+    return torch.special.entr(p).sum(-1).exp()
+
+
+def mean_abs_cosine(filters: Tensor) -> Tensor:
+    """Mean |cosine| over pairs of different filters, (…, units, size) → (…); 0 for a single filter."""
+    units = filters.shape[-2]
+    directions = torch.nn.functional.normalize(filters, dim=-1)
+    cosines = (directions @ directions.mT).abs()
+    others = cosines.sum((-2, -1)) - cosines.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return others / max(units * (units - 1), 1)
+
+
+def diagnose(plasticity: Plasticity) -> dict[str, LayerDiagnostics]:
+    """Every plastic layer's diagnostics, by name."""
+    return {name: _diagnose(site) for name, site in plasticity.sites.items()}
+
+
+@torch.no_grad()
+def _diagnose(site: Site) -> LayerDiagnostics:
+    filters = site.rows(site.weight).float()  # (G, units, size)
+    before = site.initial.float()
+    return LayerDiagnostics(
+        units=filters.shape[1],
+        moved=float((site.weight.float() - before).norm() / before.norm()),
+        effective_units=None if site.usage is None else float(effective_number(site.usage.float()).mean()),
+        cosine=float(mean_abs_cosine(filters).mean()),
+        rank=float(effective_number(torch.linalg.svdvals(filters)).mean()),
+        norm=float(filters.norm(dim=-1).mean()),
+    )
+
+
+def table(diagnostics: dict[str, LayerDiagnostics], title: str = "Hebbian learning, layer by layer") -> Table:
+    """A table for the terminal."""
+    answer = Table(title=title)
+    answer.add_column("layer")
+    for heading in ("units", "moved", "effective units", "mean |cos|", "effective rank", "norm"):
+        answer.add_column(heading, justify="right")
+    for name, layer in diagnostics.items():
+        effective = "–" if layer.effective_units is None else f"{layer.effective_units:.1f}"
+        numbers = (f"{layer.moved:.1%}", effective, f"{layer.cosine:.3f}", f"{layer.rank:.1f}", f"{layer.norm:.3f}")
+        answer.add_row(name or "(the layer itself)", str(layer.units), *numbers)
+    return answer
+
+
+def as_dict(diagnostics: dict[str, LayerDiagnostics]) -> dict[str, dict[str, float | int | None]]:
+    """Plain numbers, for JSON and for a history."""
+    return {name: asdict(layer) for name, layer in diagnostics.items()}
