@@ -16,12 +16,16 @@ Axes = Literal["zyx", "xyz", "stored"]
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What is known of an image before its pixels are decoded. ``shape`` is spatial, in the order of the axes."""
+    """What is known of an image before its pixels are decoded. ``shape`` is spatial, in the order of the axes.
+
+    ``opacity`` says that the file has a channel for it, which is dropped and not counted in ``channels``.
+    """
 
     channels: int
     shape: tuple[int, ...]
     spacing_mm: tuple[float, ...] | None = None
     axes: Axes = "zyx"
+    opacity: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,6 +13,7 @@ from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.imagefile import Header, Image, RawMask, grey_or_colour, user_colours, user_values
 
 _EXIF_ORIENTATION = 0x0112
+_OPACITY_MODES = {"LA", "La", "PA", "RGBA", "RGBa"}
 _GREY_MODES = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
 
 
@@ -22,7 +23,8 @@ def read_header(path: Path) -> Header:
         if _orientation(picture) >= 5:  # the four orientations that lie on their side
             width, height = height, width
         grey = picture.mode in _GREY_MODES or (picture.mode == "P" and _is_grey(_palette(picture)))
-        return Header(channels=1 if grey else 3, shape=(height, width))
+        opacity = picture.mode in _OPACITY_MODES or "transparency" in picture.info
+        return Header(channels=1 if grey else 3, shape=(height, width), opacity=opacity)
 
 
 def read_image(path: Path) -> Image:

@@ -25,14 +25,15 @@ def read_header(path: Path) -> Header:
         series = _only_series(file, path)
         channel, spatial = _axes(series, path)
         channels = int(np.prod([series.shape[axis] for axis in channel], dtype=int))
-        if channels > 1 and _has_opacity(series):
-            channels -= 1
+        opacity = channels > 1 and _has_opacity(series)
+        channels -= int(opacity)
         if series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE and channels == 1:
             channels = 3
         return Header(
             channels=channels,
             shape=tuple(series.shape[axis] for axis in spatial),
             spacing_mm=_spacing_mm(file, len(spatial)),
+            opacity=opacity,
         )
 
 

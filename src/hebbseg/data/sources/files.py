@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 
@@ -81,7 +82,7 @@ class FileSource:
         parts = []
         for path in case.image:
             image = read_image(path)
-            parts.append(match_axes_channels_first(image.array, image.axes, self._axes))
+            parts.append(match_axes_channels_first(image.array, image.axes, self.axes))
             if parts[-1].shape[1:] != parts[0].shape[1:]:
                 raise DataError(
                     path,
@@ -106,30 +107,16 @@ class FileSource:
         assert merged is not None
         return np.ascontiguousarray(merged)
 
-    def header(self, case: Case) -> Header:
-        """Channels, size and spacing of a case's image without decoding it, as the source will give it."""
-        headers = [read_header(path) for path in case.image]
-        first = headers[0]
-        turned = "stored" not in (first.axes, self._axes) and first.axes != self._axes
-        return Header(
-            channels=sum(header.channels for header in headers),
-            shape=first.shape[::-1] if turned else first.shape,
-            spacing_mm=first.spacing_mm[::-1] if turned and first.spacing_mm else first.spacing_mm,
-            axes=self._axes if turned else first.axes,
-        )
+    def with_cases(self, cases: Sequence[Case]) -> "FileSource":
+        """The same source with other cases of its own, such as those that can be read; nothing is looked at again."""
+        chosen = copy(self)
+        chosen.cases = tuple(cases)
+        return chosen
 
     @cached_property
-    def _axes(self) -> Axes:
-        """The order all images are given in: their own if it is one, slowest first if they differ."""
-        orders = {axes_of(case.image[0]) for case in self.cases}
-        return next(iter(orders)) if len(orders) == 1 else "zyx"
+    def headers(self) -> dict[str, Header | HebbsegError]:
+        """Case id → header, or the error that reading it gave."""
 
-    def _image_axes(self, case: Case) -> Axes:
-        own = axes_of(case.image[0])
-        return own if own == "stored" else self._axes
-
-    @cached_property
-    def _headers(self) -> dict[str, Header | HebbsegError]:
         def header(case: Case) -> Header | HebbsegError:
             try:
                 return self.header(case)
@@ -138,12 +125,35 @@ class FileSource:
 
         return dict(zip((case.id for case in self.cases), parallel_map(header, self.cases), strict=True))
 
+    def header(self, case: Case) -> Header:
+        """Channels, size and spacing of a case's image without decoding it, as the source will give it."""
+        headers = [read_header(path) for path in case.image]
+        first = headers[0]
+        turned = "stored" not in (first.axes, self.axes) and first.axes != self.axes
+        return Header(
+            channels=sum(header.channels for header in headers),
+            shape=first.shape[::-1] if turned else first.shape,
+            spacing_mm=first.spacing_mm[::-1] if turned and first.spacing_mm else first.spacing_mm,
+            axes=self.axes if turned else first.axes,
+            opacity=any(header.opacity for header in headers),
+        )
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The order all images are given in: their own if it is one, slowest first if they differ."""
+        orders = {axes_of(case.image[0]) for case in self.cases}
+        return next(iter(orders)) if len(orders) == 1 else "zyx"
+
+    def _image_axes(self, case: Case) -> Axes:
+        own = axes_of(case.image[0])
+        return own if own == "stored" else self.axes
+
     @cached_property
     def _common(self) -> tuple[int, int]:
         """Spatial dimensions and channels most cases have; a case that differs is refused when it is read."""
-        headers = [header for header in self._headers.values() if isinstance(header, Header)]
+        headers = [header for header in self.headers.values() if isinstance(header, Header)]
         if not headers:
-            raise next(error for error in self._headers.values() if isinstance(error, HebbsegError))
+            raise next(error for error in self.headers.values() if isinstance(error, HebbsegError))
         dims = Counter(len(header.shape) for header in headers).most_common(1)[0][0]
         channels = Counter(header.channels for header in headers if len(header.shape) == dims)
         if 3 in channels and 1 in channels:
@@ -169,7 +179,7 @@ class FileSource:
         )
 
     def _refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
-        header = self._headers[case.id]
+        header = self.headers[case.id]
         if isinstance(header, HebbsegError):
             raise header
         if shape == header.shape:

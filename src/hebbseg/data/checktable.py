@@ -1,0 +1,81 @@
+"""The report of ``hebbseg check`` for a person at a terminal."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+_MOST_SHOWN = 4
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr that goes away when done."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=total)
+        yield lambda: bar.advance(task)
+
+
+def show(report: dict[str, Any], console: Console | None = None) -> None:
+    console = console or Console()
+    facts = Table(box=box.SIMPLE, show_header=False, title=f"[bold]{escape(report['data'])}[/]", title_justify="left")
+    facts.add_column(style="dim")
+    facts.add_column(overflow="fold")
+    for label, value in _facts(report):
+        facts.add_row(label, escape(value))
+    console.print(facts)
+    if report["classes"]:
+        classes = Table(box=box.SIMPLE, title="classes", title_justify="left")
+        for column in ("index", "value in masks", "name", "share of pixels"):
+            classes.add_column(column, justify="left" if column == "name" else "right")
+        for c in report["classes"]:
+            share = "–" if c["share"] is None else f"{100 * c['share']:.2f} %"
+            classes.add_row(str(c["index"]), str(c["value"]), escape(c["name"]), share)
+        console.print(classes)
+    for note in report["notes"]:
+        console.print(f"[dim]note:[/] {escape(note)}")
+    for problem in report["problems"]:
+        colour = "red" if problem["fatal"] else "yellow"
+        console.print(f"[{colour}]●[/] [bold]{escape(problem['file'])}[/]", soft_wrap=True)
+        console.print(f"  {escape(problem['finding'])}", soft_wrap=True)
+        console.print(f"  [dim]→ {escape(problem['remedy'])}[/]", soft_wrap=True)
+    n = len(report["problems"])
+    fatal = sum(problem["fatal"] for problem in report["problems"])
+    if n:
+        console.print(f"\n{n} problem(s), {fatal} of them must be mended before training.")
+    else:
+        console.print("[green]No problems.[/]")
+    if "sheet" in report:
+        console.print(f"Contact sheet: {escape(report['sheet'])}", soft_wrap=True)
+
+
+def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    left_out = f", {report['left_out']} left out" if report["left_out"] else ""
+    yield "cases", f"{report['cases']}{left_out}"
+    yield "with mask", str(report["with_mask"])
+    yield "without mask", str(report["without_mask"])
+    if report["spatial_dims"] is not None:
+        yield "kind", f"{report['spatial_dims']}D, {report['channels']} channel(s)"
+    yield "sizes", _some(report["sizes"])
+    if report["spacings_mm"]:
+        yield "spacings (mm)", _some(report["spacings_mm"])
+    yield "number types", _some(report["number_types"])
+    if report["groups"]:
+        sizes = sorted(report["group_sizes"].values())
+        yield "groups", f"{report['groups']} (of {sizes[0]} to {sizes[-1]} cases)"
+    else:
+        yield "groups", "none known; if patients have several images, say so: --group"
+    if report["subsets"]:
+        yield "published split", ", ".join(f"{name} {n}" for name, n in report["subsets"].items())
+
+
+def _some(counts: dict[str, int]) -> str:
+    """``"256×256 (80), 512×512 (3)"``, commonest first, the rest counted."""
+    shown = ", ".join(f"{value} ({n})" for value, n in list(counts.items())[:_MOST_SHOWN])
+    rest = len(counts) - _MOST_SHOWN
+    return shown + (f" and {rest} others" if rest > 0 else "")
