@@ -25,7 +25,7 @@ class CaseStore:
     """The cases that somebody may see, prepared. Asking for any other is an error, and so is asking for its mask.
 
     An image is read and prepared when it is first asked for. It stays in memory as long as all of them take no more
-    than ``memory_limit_bytes``; the others are kept on disk (see `hebbseg.data.cache`) and mapped. A mask file is opened
+    than ``memory_limit_bytes``; the others are kept on disk (`hebbseg.data.cache`) and mapped. A mask file is opened
     when that mask is asked for and at no other time.
 
     Arguments:
