@@ -63,7 +63,11 @@ def convolutions(draw) -> tuple[nn.Module, torch.Tensor]:
         padding = tuple(draw(st.integers(0, 2)) for _ in range(dims))
     groups = geometry["groups"]
     layer = CONVS[dims](
-        groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 3)), padding=padding, padding_mode=mode, **geometry
+        groups * draw(st.integers(1, 2)),
+        groups * draw(st.integers(1, 3)),
+        padding=padding,
+        padding_mode=mode,
+        **geometry,
     )
     # at least as large as the dilated window, and more than any padding so that reflection is defined
     smallest = [max(3, d * (k - 1) + 1) for d, k in zip(geometry["dilation"], geometry["kernel_size"])]

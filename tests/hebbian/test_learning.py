@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from hebbseg import HebbianPCA, Plasticity, SoftWTA
 
 
-def learn(layer: nn.Module, rule, batches: list[Tensor], epochs: int, rate: float, decay: float = 1.0, **options) -> None:
+def learn(
+    layer: nn.Module, rule, batches: list[Tensor], epochs: int, rate: float, decay: float = 1.0, **options
+) -> None:
     optimizer = torch.optim.SGD(layer.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
     with Plasticity(layer, rule, **options) as plasticity, torch.no_grad():
@@ -163,7 +165,10 @@ def test_conditioned_competition_on_images_does_not_collapse(whiten: float | Non
 
     def effective(**options) -> float:
         nn.init.normal_(layer.weight, std=0.2, generator=torch.Generator().manual_seed(1))
-        with Plasticity(layer, SoftWTA(temperature=0.02 if not options else 0.5), **options) as plasticity, torch.no_grad():
+        with (
+            Plasticity(layer, SoftWTA(temperature=0.02 if not options else 0.5), **options) as plasticity,
+            torch.no_grad(),
+        ):
             for _ in range(60):
                 layer(images)
                 plasticity.write_gradients()

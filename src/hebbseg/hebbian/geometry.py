@@ -19,8 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from hebbseg.errors import HebbsegError
-
 SUPPORTED = "Conv1d/2d/3d, ConvTranspose1d/2d/3d and Linear"
 
 

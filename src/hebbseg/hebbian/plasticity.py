@@ -191,7 +191,9 @@ def _chosen(
     modules = dict(model.named_modules())
     for option, patterns in (("layers", layers or ()), ("exclude", exclude)):
         if isinstance(patterns, str):
-            raise HebbsegError(f"{option}={patterns!r} is one string; give a sequence of names: {option}=({patterns!r},).")
+            raise HebbsegError(
+                f"{option}={patterns!r} is one string; give a sequence of names: {option}=({patterns!r},)."
+            )
         for pattern in patterns:
             if not any(_matches(name, pattern) for name in modules) and not (option == "exclude" and pattern == "head"):
                 raise HebbsegError(
@@ -229,7 +231,9 @@ def _refuse_unwritable(chosen: dict[str, nn.Module]) -> None:
                 "Remove it first (torch.nn.utils.parametrize.remove_parametrizations), or exclude the layer."
             )
         if not weight.is_floating_point():
-            raise HebbsegError(f"Layer {name!r} has {weight.dtype} weights; Hebbian rules need real floating-point ones.")
+            raise HebbsegError(
+                f"Layer {name!r} has {weight.dtype} weights; Hebbian rules need real floating-point ones."
+            )
         if id(weight) in owners:
             raise HebbsegError(
                 f"Layers {owners[id(weight)]!r} and {name!r} share one weight; exclude one of them, so that the weight has "

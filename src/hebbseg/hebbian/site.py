@@ -134,11 +134,21 @@ class Site:
                 )
             ]  # fmt: skip
             return torch.ops.aten.convolution(
-                constant, weight, None, geometry.stride, geometry.padding, geometry.dilation, True, extra, geometry.groups
+                constant,
+                weight,
+                None,
+                geometry.stride,
+                geometry.padding,
+                geometry.dilation,
+                True,
+                extra,
+                geometry.groups,
             )
         if geometry.transposed:
             return mean.new_zeros(())
-        response = (self.rows(weight).unflatten(-1, (-1, self._offsets)).sum(-1) * self._by_group(mean)).sum(-1)  # (G, U)
+        response = (self.rows(weight).unflatten(-1, (-1, self._offsets)).sum(-1) * self._by_group(mean)).sum(
+            -1
+        )  # (G, U)
         return _channels(response.flatten(), small)
 
     def _sums_of_small_units(self, large: Tensor, gate: Tensor, activation: Tensor, mean: Tensor | None) -> Sums:

@@ -147,16 +147,20 @@ class UNet(nn.Module):
             dropout = [DROPOUT[min(level, len(DROPOUT) - 1)] for level in range(len(features))]
         rates = [float(dropout)] * len(features) if isinstance(dropout, int | float) else list(dropout)
         if len(rates) != len(features):
-            raise HebbsegError(f"UNet(dropout={dropout!r}): {len(rates)} rates for {len(features)} levels; give one for each.")
+            raise HebbsegError(
+                f"UNet(dropout={dropout!r}): {len(rates)} rates for {len(features)} levels; give one for each."
+            )
         self.spatial_dims = spatial_dims
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.features_per_level = tuple(features)
-        self.encoder = Encoder(
-            spatial_dims=spatial_dims, in_channels=in_channels, features=features, dropout=rates, norm=norm
-        )
-        self.decoder = Decoder(spatial_dims=spatial_dims, features=features, norm=norm)
-        self.head = _CONV[spatial_dims](features[0], out_channels, 1)
+        # A given seed must leave the global generator alone, and torch's layers draw from it when they are made.
+        with torch.random.fork_rng(devices=[], enabled=seed is not None):
+            self.encoder = Encoder(
+                spatial_dims=spatial_dims, in_channels=in_channels, features=features, dropout=rates, norm=norm
+            )
+            self.decoder = Decoder(spatial_dims=spatial_dims, features=features, norm=norm)
+            self.head = _CONV[spatial_dims](features[0], out_channels, 1)
         initialise(self, generator=None if seed is None else torch.Generator().manual_seed(seed))
 
     def forward(self, x: Tensor) -> Tensor:

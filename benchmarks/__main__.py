@@ -1,0 +1,45 @@
+"""make bench: every ratio in one run, as a table on the screen and as docs/results/bench.csv.
+
+    python -m benchmarks [NAME …]     only some of them
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pandas as pd
+import torch
+from rich.console import Console
+from rich.table import Table
+
+SUITES = ("hebbian", "loading", "evaluation")
+
+
+def main(names: list[str]) -> None:
+    console = Console()
+    unknown = set(names) - set(SUITES)
+    if unknown:
+        console.print(f"No benchmark {sorted(unknown)}; there are {', '.join(SUITES)}.")
+        raise SystemExit(2)
+    rows = []
+    for name in names or SUITES:
+        console.print(f"[bold]{name}[/] …")
+        rows += [{"suite": name, **row} for row in import_module(f"benchmarks.{name}").run()]
+    table = Table(title=f"torch {torch.__version__.split('+')[0]}, {torch.get_num_threads()} threads")
+    for heading in ("suite", "name", "ours", "reference", "ratio", "required", "held"):
+        table.add_column(heading)
+    for row in rows:
+        numbers = [f"{row[key]:.4g}" for key in ("ours", "reference", "ratio")]
+        table.add_row(row["suite"], row["name"], *numbers, row["required"], "yes" if row["held"] else "NO")
+    console.print(table)
+    path = Path(__file__).parent.parent / "docs" / "results" / "bench.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = pd.DataFrame(rows)
+    if path.exists() and names:
+        old = pd.read_csv(path)
+        new = pd.concat([old[~old["suite"].isin(names)], new])
+    new.to_csv(path, index=False, float_format="%.4g")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,141 @@
+"""Centring, standardising and whitening against their definitions, patch by patch."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hebbseg import HebbianPCA, Plasticity, SoftWTA
+from tests.hebbian.test_equations import TOLERANCE, double, images
+from tests.literal import hebbian as literal
+
+T = 0.4
+
+
+def patches(x: np.ndarray, kernel: int, padding: int) -> np.ndarray:
+    """(N, C·K) windows of a stride-1 convolution."""
+    padded = np.pad(x, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
+    b, _, h, w = padded.shape
+    windows = [
+        padded[i, :, p : p + kernel, q : q + kernel].ravel()
+        for i in range(b)
+        for p in range(h - kernel + 1)
+        for q in range(w - kernel + 1)
+    ]
+    return np.array(windows)
+
+
+def update(layer: nn.Module, rule, *batches: torch.Tensor, **options) -> np.ndarray:
+    with Plasticity(layer, rule, **options) as plasticity, torch.no_grad():
+        for x in batches:
+            layer(x)
+        return plasticity.updates()[""].numpy()
+
+
+def channel_means(x: torch.Tensor, repeat: int) -> np.ndarray:
+    return np.repeat(x.mean((0, 2, 3)).numpy(), repeat)
+
+
+@pytest.mark.parametrize("rule", ["swta", "hpca"])
+def test_centred_convolution_sees_patches_less_their_channel_means(rule: str) -> None:
+    layer, x = double(nn.Conv2d(2, 3, 3, padding=1), 0), images((2, 2, 5, 4), 0) + 2
+    S = patches(x.numpy(), 3, 1) - channel_means(x, 9)
+    W = layer.weight.detach().flatten(1).numpy()
+    expected = literal.rule_on_samples(rule, S, S @ W.T, W, T).reshape(layer.weight.shape)
+    ours = update(layer, SoftWTA(temperature=T) if rule == "swta" else HebbianPCA(), x, centre=True)
+    np.testing.assert_allclose(ours, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("rule", ["swta", "hpca"])
+@pytest.mark.parametrize("geometry", [{"kernel_size": 2, "stride": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}])
+def test_centred_tsa_is_the_layer_on_a_centred_small_map(rule: str, geometry: dict) -> None:
+    layer, x = double(nn.ConvTranspose2d(3, 2, **geometry), 0), images((2, 3, 3, 4), 0) + 1
+    centred = x - x.mean((0, 2, 3), keepdim=True)
+    large = tuple(layer(x).shape[2:])
+    expected = literal.transposed(rule, layer, centred.numpy(), large, "tsa", T)
+    ours = update(layer, SoftWTA(temperature=T) if rule == "swta" else HebbianPCA(), x, transpose="tsa", centre=True)
+    np.testing.assert_allclose(ours, expected, atol=TOLERANCE)
+
+
+def test_centred_s_takes_the_mean_from_the_large_map_only() -> None:
+    layer, x = double(nn.ConvTranspose2d(3, 2, 2, stride=2, bias=False), 0), images((2, 3, 3, 4), 0)
+    y = layer(x).detach()
+    S = np.array(
+        [
+            y[b, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].numpy().ravel()
+            for b in range(2)
+            for i in range(3)
+            for j in range(4)
+        ]
+    )
+    S -= channel_means(y, 4)
+    X = x.permute(0, 2, 3, 1).reshape(-1, 3).numpy()
+    W = layer.weight.detach().flatten(1).numpy()
+    expected = literal.rule_on_samples("swta", S, X, W, T).reshape(layer.weight.shape)
+    np.testing.assert_allclose(
+        update(layer, SoftWTA(temperature=T), x, transpose="s", centre=True), expected, atol=TOLERANCE
+    )
+
+
+def test_standardised_competition_divides_by_each_units_spread() -> None:
+    layer, x = double(nn.Conv2d(2, 3, 3), 0), images((2, 2, 6, 5), 0)
+    S = patches(x.numpy(), 3, 0)
+    W = layer.weight.detach().flatten(1).numpy()
+    Y = S @ W.T
+    expected = literal.rule_on_samples("swta", S, (Y - Y.mean(0)) / Y.std(0), W, T).reshape(layer.weight.shape)
+    np.testing.assert_allclose(update(layer, SoftWTA(temperature=T), x, standardise=True), expected, atol=TOLERANCE)
+
+
+def test_running_estimates_average_the_first_forwards_evenly() -> None:
+    layer, a, b = double(nn.Conv2d(2, 3, 3), 0), images((2, 2, 6, 5), 0), images((2, 2, 6, 5), 7) + 1
+    with Plasticity(layer, SoftWTA(temperature=T), centre=True) as plasticity, torch.no_grad():
+        layer(a)
+        layer(b)
+        mean = plasticity.sites[""].signal_mean.value
+    torch.testing.assert_close(mean, (a.mean((0, 2, 3)) + b.mean((0, 2, 3))) / 2)
+
+
+@pytest.mark.parametrize("strength", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_whitened_competition_is_plain_competition_between_whitened_patches(strength: float, groups: int) -> None:
+    """Transform the patches by P, compete there with V = W P⁻¹, and map ΔV back by P: the same update."""
+    layer, x = double(nn.Conv2d(2 * groups, 3 * groups, 3, groups=groups), 0), images((2, 2 * groups, 6, 5), 0)
+    ours = update(layer, SoftWTA(temperature=T), x, whiten=strength)
+    mean = x.mean((0, 2, 3), keepdim=True)
+    C = literal.patch_covariance((x - mean).numpy(), (3, 3), (1, 1), groups)
+    for g in range(groups):
+        inputs, units = slice(2 * g, 2 * g + 2), slice(3 * g, 3 * g + 3)
+        eigenvalues, basis = np.linalg.eigh(C[g])
+        scaled = eigenvalues / eigenvalues.mean()
+        P = basis @ np.diag(np.sqrt((1 + strength) / (scaled + strength))) @ basis.T
+        S = (patches(x[:, inputs].numpy(), 3, 0) - channel_means(x[:, inputs], 9)) @ P
+        V = layer.weight.detach()[units].flatten(1).numpy() @ np.linalg.inv(P)
+        dV = literal.rule_on_samples("swta", S, S @ V.T, V, T)
+        np.testing.assert_allclose(ours[units].reshape(3, -1), dV @ P, atol=1e-8)
+
+
+def test_weak_whitening_is_centring() -> None:
+    layer, x = double(nn.Conv2d(2, 3, 3), 0), images((2, 2, 6, 5), 0)
+    weak = update(layer, SoftWTA(temperature=T), x, whiten=1e9)
+    np.testing.assert_allclose(weak, update(layer, SoftWTA(temperature=T), x, centre=True), atol=1e-7)
+
+
+def test_unit_norm_is_measured_in_the_whitened_space() -> None:
+    layer, x = double(nn.Conv2d(2, 3, 3), 0), images((2, 2, 6, 5), 0)
+    with Plasticity(layer, SoftWTA(), whiten=0.5, unit_norm=True) as plasticity, torch.no_grad():
+        layer(x)
+        plasticity.normalise()
+        site = plasticity.sites[""]
+        C = literal.patch_covariance((x - x.mean((0, 2, 3), keepdim=True)).numpy(), (3, 3), (1, 1), 1)[0]
+    metric = (C / np.linalg.eigvalsh(C).mean() + 0.5 * np.eye(18)) / 1.5
+    for w in site.rows(layer.weight.detach())[0].numpy():
+        assert w @ metric @ w == pytest.approx(1)
+
+
+def test_constant_images_are_survived() -> None:
+    layer = nn.Conv2d(2, 3, 3)
+    with Plasticity(layer, SoftWTA(), whiten=0.5, standardise=True) as plasticity, torch.no_grad():
+        layer(torch.full((2, 2, 6, 6), 0.7))
+        plasticity.write_gradients()
+        plasticity.normalise()
+    assert layer.weight.isfinite().all() and layer.weight.grad.isfinite().all()

@@ -1,0 +1,89 @@
+import pytest
+import torch
+from torch import nn
+
+from hebbseg import UNet
+from hebbseg.errors import HebbsegError
+
+SMALL = {"features": (4, 6, 8)}
+
+
+def test_default_size_is_about_1_9_million_parameters() -> None:
+    assert sum(p.numel() for p in UNet().parameters()) == pytest.approx(1.9e6, rel=0.03)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (17, 23), (5, 64), (1, 1)])
+def test_any_image_size(size: tuple[int, ...]) -> None:
+    net = UNet(out_channels=3, **SMALL).eval()
+    assert net(torch.rand(2, 3, *size)).shape == (2, 3, *size)
+
+
+@pytest.mark.parametrize("size", [(8, 8, 8), (9, 12, 5)])
+def test_any_volume_size(size: tuple[int, ...]) -> None:
+    net = UNet(spatial_dims=3, in_channels=1, **SMALL).eval()
+    assert net(torch.rand(1, 1, *size)).shape == (1, 2, *size)
+
+
+@pytest.mark.parametrize("norm", ["batch", "instance", "group", "none"])
+def test_norms(norm: str) -> None:
+    net = UNet(norm=norm, **SMALL)
+    assert net(torch.rand(2, 3, 16, 16)).isfinite().all()
+    assert (net.encoder.level0.conv1.bias is None) == (norm != "none")
+
+
+def test_up_layers_are_transposed_convolutions_in_2d_and_3d() -> None:
+    for dims, kind in ((2, nn.ConvTranspose2d), (3, nn.ConvTranspose3d)):
+        net = UNet(spatial_dims=dims, features=(2, 3, 4, 5, 6))
+        ups = [m for m in net.modules() if isinstance(m, kind)]
+        assert [(u.kernel_size[0], u.stride[0]) for u in ups] == [(2, 2)] * 4
+
+
+def test_dropout_grows_with_depth() -> None:
+    rates = [m.p for m in UNet().encoder.modules() if isinstance(m, nn.Dropout)]
+    assert rates == [0.05, 0.1, 0.2, 0.3, 0.5]
+    assert not any(m.p for m in UNet().decoder.modules() if isinstance(m, nn.Dropout))
+
+
+def test_features_by_level() -> None:
+    net = UNet(**SMALL).eval()
+    x = torch.rand(1, 3, 16, 16)
+    maps = net.features(x)
+    assert {name: tuple(m.shape[1:]) for name, m in maps.items()} == {
+        "enc0": (4, 16, 16), "enc1": (6, 8, 8), "enc2": (8, 4, 4), "dec1": (6, 8, 8), "dec0": (4, 16, 16),
+    }  # fmt: skip
+    torch.testing.assert_close(net.head(maps["dec0"]), net(x))
+
+
+def test_seed_makes_weights_without_touching_the_global_generator() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    a, b, c = UNet(**SMALL, seed=1), UNet(**SMALL, seed=1), UNet(**SMALL, seed=2)
+    weights = [net.encoder.level0.conv1.weight for net in (a, b, c)]
+    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_initial_variance_is_kept_through_the_layers() -> None:
+    net = UNet(norm="none", dropout=0.0, seed=0)
+    with torch.no_grad():
+        maps = net.features(torch.randn(1, 3, 64, 64))
+    assert all(0.2 < float(m.std()) < 5 for m in maps.values())
+
+
+@pytest.mark.parametrize(
+    "options, word",
+    [
+        ({"spatial_dims": 4}, "spatial_dims=4"),
+        ({"features": (8,)}, "at least two levels"),
+        ({"dropout": (0.1, 0.2)}, "2 rates for 5 levels"),
+        ({"norm": "bach"}, "Did you mean 'batch'"),
+    ],
+)
+def test_bad_options(options: dict, word: str) -> None:
+    with pytest.raises(HebbsegError, match=word):
+        UNet(**options)
+
+
+def test_wrong_input_is_named() -> None:
+    with pytest.raises(HebbsegError, match=r"\(1, 1, 16, 16\).*3 channels"):
+        UNet(**SMALL)(torch.rand(1, 1, 16, 16))
