@@ -13,7 +13,7 @@ from hebbseg.errors import HebbsegError, did_you_mean
 
 NORMALISATIONS = ("unit", "zscore")
 SIZE_2D = (128, 128)
-CLIPPED_PERCENT = 0.5
+RARE_PERCENT = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,8 @@ class Preparation:
         size: pictures and volumes are resized to this (images anti-aliased, masks by nearest neighbour); None keeps
             each at its own size.
         normalise: ``"unit"`` divides whole numbers by the largest their type can hold (bytes by 255) and brings
-            floating point to 0 … 1 by its 0.5th and 99.5th percentile; ``"zscore"`` clips each channel of each image at
-            those percentiles and gives it mean 0 and variance 1, NaN and infinite values becoming 0.
+            floating point to about 0 … 1 by its percentiles; ``"zscore"`` gives each channel of each image mean 0 and
+            variance 1. In both, floating-point outliers are clipped first, and NaN and infinite values become 0.
 
     Bytes with ``"unit"`` are kept as bytes and scaled when a batch is made; everything else is kept as float16.
     """
@@ -72,9 +72,7 @@ class Preparation:
         elif np.issubdtype(array.dtype, np.integer):
             normal = values / np.iinfo(array.dtype).max
         else:
-            low, high = _percentiles(values)
-            extent = high - low if high > low else 1.0
-            normal = np.nan_to_num(np.clip((values - low) / extent, 0, 1))
+            normal = _percentile_unit(values)
         return torch.from_numpy(normal.astype(np.float16))
 
     def mask(self, array: np.ndarray) -> Tensor:
@@ -111,20 +109,33 @@ class Preparation:
         return values.round().to(torch.uint8) if image.dtype == torch.uint8 else values
 
 
-def _percentiles(values: np.ndarray) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
-    if finite.size == 0:
-        return 0.0, 0.0
-    low, high = np.percentile(finite, (CLIPPED_PERCENT, 100 - CLIPPED_PERCENT))
-    return float(low), float(high)
+def _percentiles(finite: np.ndarray) -> tuple[float, float]:
+    """Low and high end of what is not rare; of everything, where all that is not rare is one and the same grey."""
+    low, high = np.percentile(finite, (RARE_PERCENT, 100 - RARE_PERCENT))
+    return (float(low), float(high)) if high > low else (float(finite.min()), float(finite.max()))
+
+
+def _without_outliers(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Clipped one extent beyond either end: a small bright object stays, a broken pixel does not count."""
+    return np.clip(values, 2 * low - high, 2 * high - low)
 
 
 def _zscore(channel: np.ndarray) -> np.ndarray:
-    low, high = _percentiles(channel)
     finite = np.isfinite(channel)
-    clipped = np.clip(channel, low, high)
-    inside = clipped[finite]
-    mean, spread = (float(inside.mean()), float(inside.std())) if inside.size else (0.0, 0.0)
+    if not finite.any():
+        return np.zeros_like(channel)
+    clipped = _without_outliers(channel, *_percentiles(channel[finite]))
+    inside = clipped[finite].astype(np.float64)
+    mean, spread = inside.mean(), inside.std()
     # An image of one grey stays 0, whatever rounding leaves of its spread.
     scale = 1 / spread if spread > 1e-6 * max(1.0, abs(mean)) else 0.0
-    return np.where(finite, (clipped - mean) * scale, 0.0).astype(np.float32)
+    return np.where(finite, (clipped - mean) * scale, 0.0)
+
+
+def _percentile_unit(values: np.ndarray) -> np.ndarray:
+    finite = np.isfinite(values)
+    if not finite.any():
+        return np.zeros_like(values)
+    low, high = _percentiles(values[finite])
+    extent = high - low if high > low else 1.0
+    return np.where(finite, (_without_outliers(values, low, high) - low) / extent, 0.0)
