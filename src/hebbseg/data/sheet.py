@@ -36,17 +36,20 @@ def contact_sheet(
     """
     shown = choose(cases, most)
     columns = min(columns, max(len(shown), 4))
-    rows = -(-len(shown) // columns)
-    size = (_GAP + columns * (_TILE + _GAP), _HEADER + rows * (_TILE + _CAPTION + _GAP))
+    tiles = [overlay(*middle_slice(source, case, classes)) for case in shown]
+    rows = [range(start, min(start + columns, len(shown))) for start in range(0, len(shown), columns)]
+    heights = [max(tiles[i].height for i in row) for row in rows]
+    size = (_GAP + columns * (_TILE + _GAP), _HEADER + sum(heights) + len(rows) * (_CAPTION + _GAP))
     sheet = Pillow.new("RGB", size, _BACKGROUND)
     _draw_header(sheet, source.name, len(shown), len(cases), classes)
-    for position, case in enumerate(shown):
-        left = _GAP + (position % columns) * (_TILE + _GAP)
-        top = _HEADER + (position // columns) * (_TILE + _CAPTION + _GAP)
-        tile = overlay(*middle_slice(source, case, classes))
-        sheet.paste(tile, (left + (_TILE - tile.width) // 2, top + (_TILE - tile.height) // 2))
-        caption = case.id if case.has_mask else f"{case.id} · no mask"
-        _write(sheet, (left, top + _TILE + 3), caption, 13, _INK if case.has_mask else _FAINT, _TILE)
+    top = _HEADER
+    for row, height in zip(rows, heights, strict=True):
+        for column, i in enumerate(row):
+            left = _GAP + column * (_TILE + _GAP)
+            sheet.paste(tiles[i], (left + (_TILE - tiles[i].width) // 2, top + (height - tiles[i].height) // 2))
+            caption = shown[i].id if shown[i].has_mask else f"{shown[i].id} · no mask"
+            _write(sheet, (left, top + height + 3), caption, 13, _INK if shown[i].has_mask else _FAINT, _TILE)
+        top += height + _CAPTION + _GAP
     path = Path(path)
     with replacing(path) as temporary:
         sheet.save(temporary, format="PNG")

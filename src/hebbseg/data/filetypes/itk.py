@@ -30,14 +30,16 @@ class ItkGeometry:
 
 
 def read_header(path: Path) -> Header:
-    if path.is_dir():
-        reader, slices = _reader(_series_files(path)[0]), len(_series_files(path))
-        image = read_image(path) if slices > 1 else None  # slice distance comes from the positions of all slices
-        if image is not None:
-            return Header(channels=len(image.array), shape=image.shape, spacing_mm=image.spacing_mm)
-    else:
-        reader = _reader(path)
+    files = _series_files(path) if path.is_dir() else [path]
+    reader = _reader(files[0])
     size = reader.GetSize()
+    if len(files) > 1:
+        in_plane = _in_array_order(reader.GetSpacing(), 2)
+        return Header(
+            channels=reader.GetNumberOfComponents(),
+            shape=(len(files), *size[:2][::-1]),
+            spacing_mm=(_slice_distance(reader, _reader(files[-1]), len(files)), *in_plane),
+        )
     dims = _dims(size)
     return Header(
         channels=reader.GetNumberOfComponents() * int(np.prod(size[3:], dtype=int)),
@@ -88,6 +90,11 @@ def _reader(path: Path) -> Any:
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
     return reader
+
+
+def _slice_distance(first: Any, last: Any, slices: int) -> float:
+    """As ITK has it when it reads the series: from the first slice to the last, in equal steps."""
+    return float(np.linalg.norm(np.subtract(last.GetOrigin(), first.GetOrigin())) / (slices - 1))
 
 
 def _read(path: Path) -> Any:
