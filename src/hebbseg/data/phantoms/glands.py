@@ -79,11 +79,11 @@ class Slide:
 
 
 def patient(rng: np.random.Generator) -> Slide:
-    haematoxylin = HAEMATOXYLIN + rng.normal(0, 0.045, 3)
-    eosin = EOSIN + rng.normal(0, 0.05, 3)
+    haematoxylin = HAEMATOXYLIN + rng.normal(0, 0.06, 3)
+    eosin = EOSIN + rng.normal(0, 0.06, 3)
     return Slide(
         colours=(haematoxylin, eosin),
-        strengths=(rng.uniform(0.75, 1.35), rng.uniform(0.65, 1.35)),
+        strengths=(rng.uniform(0.65, 1.45), rng.uniform(0.55, 1.45)),
         blur=rng.uniform(0.35, 0.7),
         architecture=str(rng.choice(sorted(ARCHITECTURES))),
     )
@@ -150,7 +150,7 @@ def _glands(
     columns = columns + bend * fractal_noise(rng, shape, 5)
     direction = rng.uniform(0, np.pi)
     crowding = rng.uniform(0.85, 1.5)
-    zoom = rng.uniform(0.8, 1.35)
+    zoom = rng.uniform(0.7, 1.6)
     placed: list[tuple[float, float, float]] = []
     nearest = np.full(shape, 9.0)
     second = np.full(shape, 9.0)
@@ -168,8 +168,10 @@ def _glands(
         second = np.minimum(second, np.maximum(nearest, level))
         nearest = np.minimum(nearest, level)
     mask = (nearest < 1) & (second - nearest > architecture.gap) & tissue
-    # Neither dust nor pinholes: an annotator would draw neither.
+    # Neither pinholes nor dust: an annotator would draw neither.
     mask = ndimage.binary_fill_holes(ndimage.binary_opening(mask, iterations=max(1, min(shape) // 100)))
+    pieces, _ = ndimage.label(mask)
+    mask = mask & (np.bincount(pieces.ravel())[pieces] > 0.001 * mask.size)
     return nearest, ndimage.distance_transform_edt(np.pad(mask, 1, mode="edge"))[1:-1, 1:-1], mask
 
 
@@ -184,6 +186,9 @@ def _stroma(
     # Tears: the zero line of a smooth field, where another field allows it.
     tear = np.abs(fractal_noise(rng, shape, 4)) - 0.10 * (fractal_noise(rng, shape, 3) - rng.uniform(0.4, 1.4))
     empty = empty | ((tear < 0) & (level > 1.12))
+    # Fat: white cells with thin pink walls, as pale as any lumen.
+    fat = soft_step(fractal_noise(rng, shape, 2) - rng.uniform(0.3, 2.2), 0.1) > 0.5
+    empty = empty | (fat & (level > 1.12) & (np.abs(smooth_noise(rng, shape, size / 11)) > 0.22))
     rows, columns = grid(shape)
     blood = np.zeros(shape)
     for _ in range(rng.integers(0, 7)):
