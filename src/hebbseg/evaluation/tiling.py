@@ -1,5 +1,6 @@
 """Where windows lie on an image, how they are blended, and how to do so one row of windows at a time."""
 
+import math
 import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -118,8 +119,9 @@ def stream(
             band.add(prediction, weights, start, columns)
         done = first + len(chunk)
         finished = places[done][0] if done < len(places) else tiling.size[0]
-        if finished > band.start:
-            yield slice(band.start, finished), band.take(finished)
+        while band.start < finished:
+            end = min(band.start + tiling.steps[0], finished)
+            yield slice(band.start, end), band.take(end)
         if progress is not None:
             progress(done, len(places))
 
@@ -128,8 +130,8 @@ class _Band:
     """Sums of weighted predictions and of weights for the rows that windows still touch."""
 
     def __init__(self, tiling: Tiling, n_classes: int) -> None:
-        rows_in_a_batch = -(-tiling.batch // len(tiling.columns)) + 1
-        height = min(tiling.window[0] + rows_in_a_batch * tiling.steps[0], tiling.size[0])
+        further_rows = math.ceil((tiling.batch - 1) / len(tiling.columns))  # of windows that one batch may reach into
+        height = min(tiling.window[0] + further_rows * tiling.steps[0], tiling.size[0])
         self.start = 0
         self.total = torch.zeros(n_classes, height, *tiling.size[1:])
         self.weight = torch.zeros(height, *tiling.size[1:])
@@ -144,7 +146,10 @@ class _Band:
         n_rows, kept = end - self.start, self.total.shape[1] - (end - self.start)
         means = self.total[:, :n_rows] / self.weight[:n_rows]
         for sums, axis in ((self.total, 1), (self.weight, 0)):
-            sums.narrow(axis, 0, kept).copy_(sums.narrow(axis, n_rows, kept).clone())
+            # In blocks that do not overlap: a copy of the whole band would double the memory.
+            for first in range(0, kept, n_rows):
+                length = min(n_rows, kept - first)
+                sums.narrow(axis, first, length).copy_(sums.narrow(axis, first + n_rows, length))
             sums.narrow(axis, kept, n_rows).zero_()
         self.start = end
         return means

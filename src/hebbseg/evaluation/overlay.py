@@ -1,0 +1,132 @@
+"""Pictures of a segmentation: the contour of every class drawn on the image."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.ndimage import binary_dilation
+
+from hebbseg.errors import HebbsegError
+
+Colour = tuple[int, int, int]
+
+# Okabe and Ito's colours, told apart with any kind of colour vision; those that stand out on tissue and on grey first.
+PALETTE: tuple[Colour, ...] = (
+    (240, 228, 66),  # yellow
+    (86, 180, 233),  # sky blue
+    (213, 94, 0),  # vermilion
+    (0, 158, 115),  # bluish green
+    (204, 121, 167),  # reddish purple
+    (230, 159, 0),  # orange
+)
+TARGET_COLOUR: Colour = (0, 114, 178)  # blue, kept apart for it
+
+
+def overlay(
+    image: np.ndarray,
+    mask: np.ndarray,
+    colours: Sequence[Colour] = PALETTE,
+    *,
+    target: np.ndarray | None = None,
+    spacing: Sequence[float] | None = None,
+    longer_side: int = 512,
+) -> np.ndarray:
+    """The image with the contour of each foreground class; for a volume, its three middle slices side by side.
+
+    The slices of a volume go through the middle of the mask (of the target if the mask is empty, else of the volume).
+
+    Args:
+        image: (C, *S) or (*S), any type; three channels are shown in colour, others as the grey of the first. 8-bit
+            images keep their values, the rest is stretched from its 1st to its 99th percentile.
+        mask: (*S) class indices, or booleans.
+        colours: of classes 1, 2, …; repeated when there are more classes.
+        target: (*S), the true mask, drawn in blue below the contours of ``mask``. All contours have a black edge.
+        spacing: of a volume's voxels; slices of anisotropic volumes are stretched to their true shape.
+        longer_side: an image or volume smaller than this is enlarged by a whole factor before contours are drawn.
+
+    Returns:
+        uint8 (height, width, 3).
+    """
+    if mask.ndim not in (2, 3) or image.shape[-mask.ndim :] != mask.shape or image.ndim > mask.ndim + 1:
+        raise HebbsegError(
+            f"image has shape {image.shape} and mask {mask.shape}; the image is the mask's shape, channels in front."
+        )
+    if target is not None and target.shape != mask.shape:
+        raise HebbsegError(f"target has shape {target.shape} and mask {mask.shape}; they must be of one shape.")
+    channels = image if image.ndim > mask.ndim else image[None]
+    rgb = _displayable(channels if channels.shape[0] == 3 else channels[:1].repeat(3, axis=0))
+    steps = np.ones(mask.ndim) if spacing is None else np.asarray(spacing, dtype=float) / min(spacing)
+    stretch = steps.round().astype(int)
+    stretch *= max(1, -(-longer_side // int((stretch * mask.shape).max())))
+    if mask.ndim == 2:
+        return _outlined(rgb, mask, target, colours, stretch)
+    panels = [
+        _outlined(
+            rgb.take(position, axis=axis + 1),
+            mask.take(position, axis=axis),
+            None if target is None else target.take(position, axis=axis),
+            colours,
+            np.delete(stretch, axis),
+        )
+        for axis, position in enumerate(_middle(mask, target))
+    ]
+    return _side_by_side(panels)
+
+
+def _outlined(
+    rgb: np.ndarray, mask: np.ndarray, target: np.ndarray | None, colours: Sequence[Colour], stretch: np.ndarray
+) -> np.ndarray:
+    """From (3, H, W) uint8 and (H, W) classes to a picture (height, width, 3), each pixel made ``stretch`` pixels."""
+    picture = _enlarge(np.moveaxis(rgb, 0, -1), stretch).copy()
+    thickness = max(2, round(max(picture.shape[:2]) / 200))
+    layers = [] if target is None else [(target, (TARGET_COLOUR,))]
+    for layer, layer_colours in [*layers, (mask, colours)]:
+        classes = _enlarge(layer, stretch).astype(np.int64)
+        line = _contour(classes, thickness)
+        # Just outside the line, so that it shows on bright and on dark ground.
+        picture[binary_dilation(line, iterations=max(1, thickness // 3)) & ~line & (classes == 0)] = 0
+        picture[line] = np.asarray(layer_colours, dtype=np.uint8)[(classes[line] - 1) % len(layer_colours)]
+    return picture
+
+
+def _contour(classes: np.ndarray, thickness: int) -> np.ndarray:
+    """The foreground pixels within ``thickness`` steps of another class; the image's own border is no contour."""
+    inside = classes > 0
+    interior = inside.copy()
+    for axis in (0, 1):
+        here, there = np.moveaxis(interior, axis, 0), np.moveaxis(classes, axis, 0)
+        for step in range(1, min(thickness, there.shape[0] - 1) + 1):
+            same = there[step:] == there[:-step]
+            here[step:] &= same
+            here[:-step] &= same
+    return inside & ~interior
+
+
+def _displayable(channels: np.ndarray) -> np.ndarray:
+    if channels.dtype == np.uint8:
+        return channels
+    values = np.nan_to_num(channels.astype(np.float64))
+    low, high = np.percentile(values, (1, 99))
+    scaled = (values - low) / (high - low) if high > low else np.zeros_like(values)
+    return (scaled.clip(0, 1) * 255).round().astype(np.uint8)
+
+
+def _middle(mask: np.ndarray, target: np.ndarray | None) -> list[int]:
+    for candidate in (mask, target):
+        if candidate is not None and candidate.any():
+            return [int(np.median(where)) for where in np.nonzero(candidate)]
+    return [n // 2 for n in mask.shape]
+
+
+def _enlarge(array: np.ndarray, stretch: np.ndarray) -> np.ndarray:
+    return array.repeat(int(stretch[0]), axis=0).repeat(int(stretch[1]), axis=1)
+
+
+def _side_by_side(panels: Sequence[np.ndarray]) -> np.ndarray:
+    gap, height = 4, max(panel.shape[0] for panel in panels)
+    width = sum(panel.shape[1] for panel in panels) + gap * (len(panels) - 1)
+    picture = np.zeros((height, width, 3), dtype=np.uint8)
+    left = 0
+    for panel in panels:
+        picture[: panel.shape[0], left : left + panel.shape[1]] = panel
+        left += panel.shape[1] + gap
+    return picture

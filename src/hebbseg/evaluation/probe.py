@@ -1,0 +1,159 @@
+"""Linear probe: how much of the segmentation a single linear layer can read from frozen features, level by level."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hebbseg.errors import HebbsegError
+from hebbseg.evaluation.metrics import dice
+
+Features = Callable[[Tensor], Mapping[str, Tensor]]
+Example = tuple[Tensor, Tensor]
+
+_INTERPOLATION = {2: "bilinear", 3: "trilinear"}
+
+
+def linear_probe(
+    features: Features,
+    fit: Sequence[Example],
+    held_out: Iterable[Example],
+    *,
+    n_classes: int,
+    generator: torch.Generator,
+    pixels_per_image: int = 1024,
+    penalty: float = 1e-3,
+    multiple_of: int = 16,
+) -> dict[str, float]:
+    """Fits one linear layer per feature map on a few pixels with known class, and measures Dice on other images.
+
+    For each map, with f̃ the features standardised and linearly interpolated to the image's pixels,
+
+        min over W, b of  −mean log softmax(W f̃ + b)[class] + penalty · ‖W‖²
+
+    which is convex; L-BFGS finds its minimum. The masks keep their size: interpolation and the linear layer commute, so
+    features are interpolated only at the pixels that are fitted, and on held-out images the layer is applied to the small
+    map and its logits are enlarged. The fitted pixels are balanced: as many from each class, where an image has them.
+
+    Args:
+        features: gives {name: (1, C, *s)} for (1, channels, *S), without gradient; a network's must be in eval mode.
+        fit: pairs of image (channels, *S) and mask (*S) of class indices, two or three spatial axes, any sizes.
+        held_out: pairs to measure Dice on.
+        n_classes: number of classes, background (0) included.
+        generator: chooses the pixels.
+        pixels_per_image: fitted of each image.
+        penalty: weight of ‖W‖².
+        multiple_of: images are padded to such a size (border repeated at the far sides), so that maps divide it evenly.
+
+    Returns:
+        {name: Dice}, the mean over held-out images of the mean over foreground classes, in the order of ``features``.
+    """
+    if not fit:
+        raise HebbsegError("The probe has no image with a mask to fit; give at least one.")
+    samples: dict[str, list[Tensor]] = {}
+    classes: list[Tensor] = []
+    for image, mask in fit:
+        positions = _balanced_positions(_checked_mask(image, mask, n_classes), n_classes, pixels_per_image, generator)
+        classes.append(mask[tuple(positions.T)].long())
+        padded = _pad(image, multiple_of)
+        for name, feature_map in _features(features, padded).items():
+            samples.setdefault(name, []).append(_at(feature_map, positions, padded.shape[1:]))
+    target = torch.cat(classes)
+    layers = {
+        name: fit_linear(torch.cat(parts), target, n_classes=n_classes, penalty=penalty)
+        for name, parts in samples.items()
+    }
+    scores: dict[str, list[float]] = {name: [] for name in layers}
+    for image, mask in held_out:
+        _checked_mask(image, mask, n_classes)
+        padded = _pad(image, multiple_of)
+        for name, feature_map in _features(features, padded).items():
+            predicted = _predict(feature_map, *layers[name], padded.shape[1:])[tuple(slice(n) for n in mask.shape)]
+            per_class = [dice(predicted == k, mask == k) for k in range(1, n_classes)]
+            scores[name].append(sum(per_class) / len(per_class))
+    if not all(scores.values()):
+        raise HebbsegError("The probe has no held-out image to measure; give at least one.")
+    return {name: sum(values) / len(values) for name, values in scores.items()}
+
+
+def fit_linear(x: Tensor, y: Tensor, *, n_classes: int, penalty: float) -> tuple[Tensor, Tensor]:
+    """Multinomial logistic regression on standardised features, returned as a layer for the features as they are.
+
+    Args:
+        x: (n, C) features.
+        y: (n) class indices.
+        penalty: weight of the squared norm of the standardised features' weights.
+
+    Returns:
+        Weights (n_classes, C) and bias (n_classes), float32.
+    """
+    x = x.double()
+    mean, scale = x.mean(dim=0), x.std(dim=0, correction=0)
+    scale = torch.where(scale > 1e-6 * (mean.abs() + 1e-6), scale, torch.ones_like(scale))  # a dead unit stays silent
+    standardised = (x - mean) / scale
+    weight = torch.zeros(n_classes, x.shape[1], dtype=x.dtype, device=x.device, requires_grad=True)
+    bias = torch.zeros(n_classes, dtype=x.dtype, device=x.device, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weight, bias], max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        value = F.cross_entropy(standardised @ weight.T + bias, y) + penalty * weight.square().sum()
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        optimiser.step(loss)
+    weight, bias = weight.detach() / scale, bias.detach()
+    return weight.float(), (bias - weight @ mean).float()
+
+
+def _features(features: Features, image: Tensor) -> dict[str, Tensor]:
+    with torch.no_grad():
+        return {name: feature_map.float() for name, feature_map in features(image[None]).items()}
+
+
+def _checked_mask(image: Tensor, mask: Tensor, n_classes: int) -> Tensor:
+    if mask.ndim not in _INTERPOLATION or image.shape[1:] != mask.shape:
+        raise HebbsegError(
+            f"image has shape {tuple(image.shape)} and mask {tuple(mask.shape)}; they are (C, *S) and (*S) "
+            "with two or three spatial axes."
+        )
+    if mask.min() < 0 or mask.max() >= n_classes:
+        raise HebbsegError(f"mask has classes {mask.min()} … {mask.max()}; allowed are 0 … {n_classes - 1}.")
+    return mask
+
+
+def _balanced_positions(mask: Tensor, n_classes: int, n_pixels: int, generator: torch.Generator) -> Tensor:
+    """(n, spatial axes) indices of pixels, the same number from every class that has as many."""
+    chosen = []
+    for index in range(n_classes):
+        of_class = (mask == index).nonzero()
+        order = torch.randperm(len(of_class), generator=generator)[: n_pixels // n_classes]
+        chosen.append(of_class[order.to(mask.device)])
+    return torch.cat(chosen)
+
+
+def _pad(image: Tensor, multiple_of: int) -> Tensor:
+    missing = [(-n) % multiple_of for n in image.shape[1:]]
+    if not any(missing):
+        return image
+    sides = [side for m in reversed(missing) for side in (0, m)]  # torch counts from the last axis
+    return F.pad(image[None].float(), sides, mode="replicate")[0]
+
+
+def _at(feature_map: Tensor, positions: Tensor, size: Sequence[int]) -> Tensor:
+    """The map (1, C, *s), enlarged linearly to ``size``, at n of its pixels: (n, C)."""
+    n_axes = len(size)
+    # Pixel centres on the scale −1 … 1 on which grid_sample sees an image, last axis first.
+    grid = (2 * positions.to(feature_map) + 1) / feature_map.new_tensor(list(size)) - 1
+    grid = grid.flip(1).reshape(1, len(positions), *[1] * (n_axes - 1), n_axes)  # (1, n, 1[, 1], axes)
+    sampled = F.grid_sample(feature_map, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    return sampled.reshape(feature_map.shape[1], len(positions)).T  # (1, C, n, 1[, 1]) → (n, C)
+
+
+def _predict(feature_map: Tensor, weight: Tensor, bias: Tensor, size: Sequence[int]) -> Tensor:
+    """The classes (*size) a linear layer sees in a map (1, C, *s)."""
+    logits = torch.einsum("kc,nc...->nk...", weight, feature_map)
+    enlarged = F.interpolate(logits, size=tuple(size), mode=_INTERPOLATION[len(size)], align_corners=False)[0]
+    return (enlarged + bias.reshape(-1, *[1] * len(size))).argmax(dim=0)
