@@ -73,7 +73,7 @@ class PhantomSource:
         self.size = size
         self.seed = seed
         recipe = PHANTOMS[kind]
-        self.name = f"phantom:{kind}?n={n}&size={'x'.join(map(str, size))}&seed={seed}"
+        self.name = f"phantom:{kind}?n={n}&size={_joined(size)}&seed={seed}"
         self.spatial_dims = len(size)
         self.channels = recipe.channels
         self.classes = (
@@ -115,42 +115,51 @@ class PhantomSource:
 
 
 def phantom(
-    name: str, *, n: int | None = None, size: int | tuple[int, ...] | None = None, seed: int = 0
+    name: str, *, n: int | None = None, size: int | tuple[int, ...] | None = None, seed: int | None = None
 ) -> PhantomSource:
     """Generated cases of one kind.
 
     Arguments:
-        name: ``glands``, ``lesions``, ``pupils`` (2D) or ``atrium`` (3D).
+        name: ``glands``, ``lesions``, ``pupils`` (2D) or ``atrium`` (3D). Options may be written behind it, as on the
+            command line: ``glands?n=80&size=96&seed=3``, ``atrium?size=64x64x48``.
         n: how many cases.
         size: side length for every axis, or one per axis; at least 32.
-        seed: other images of the same kind.
+        seed: other images of the same kind; default 0.
 
     Example:
         >>> phantom("glands", n=6, size=64).cases[0].id
         'glands_0000'
     """
-    if name not in PHANTOMS:
-        raise HebbsegError(f"phantom:{name}: there is no such phantom. {did_you_mean(name, PHANTOMS)}")
+    kind_name, _, query = name.removeprefix("phantom:").partition("?")
+    if kind_name not in PHANTOMS:
+        raise HebbsegError(f"phantom:{kind_name}: there is no such phantom. {did_you_mean(kind_name, PHANTOMS)}")
+    kind = PHANTOMS[kind_name]
+    given = {key: value for key, value in (("n", n), ("size", size), ("seed", seed)) if value is not None}
+    written = _parse_options(f"phantom:{kind_name}", query)
+    twice = sorted(given.keys() & written.keys())
+    if twice:
+        raise HebbsegError(f"{name}: {twice[0]} is given twice. Keep one of them.")
+    return _checked(kind_name, **{"n": kind.n, "size": kind.size, "seed": 0, **given, **written})
+
+
+def _checked(name: str, *, n: int, size: int | tuple[int, ...], seed: int) -> PhantomSource:
     kind = PHANTOMS[name]
     dims = len(kind.size)
-    n = kind.n if n is None else n
-    size = kind.size if size is None else (size,) * dims if isinstance(size, int) else tuple(size)
+    size = (size,) * dims if isinstance(size, int) else tuple(size)
     if n < 1:
         raise HebbsegError(f"phantom:{name}: n={n}, but at least 1 case is needed. Example: phantom:{name}?n={kind.n}")
     if len(size) != dims or min(size) < SMALLEST_SIDE:
-        example = "x".join(map(str, kind.size))
         raise HebbsegError(
-            f"phantom:{name}: size={'x'.join(map(str, size))}, allowed is one number or {dims} numbers of at least "
-            f"{SMALLEST_SIDE}. Example: phantom:{name}?size={example}"
+            f"phantom:{name}: size={_joined(size)}, allowed is one number or {dims} numbers of at least "
+            f"{SMALLEST_SIDE}. Example: phantom:{name}?size={_joined(kind.size)}"
         )
     if seed < 0:
         raise HebbsegError(f"phantom:{name}: seed={seed}, allowed are whole numbers from 0 on.")
     return PhantomSource(kind=name, n=n, size=size, seed=seed)
 
 
-def parse_phantom(spec: str) -> PhantomSource:
-    """``phantom:glands``, perhaps with options: ``phantom:glands?n=80&size=96&seed=3``; in 3D ``size=64x64x48``."""
-    name, _, query = spec.removeprefix("phantom:").partition("?")
+def _parse_options(spec: str, query: str) -> dict[str, Any]:
+    """``n=80&size=96x96`` → {"n": 80, "size": (96, 96)}."""
     options: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
         if key not in ("n", "size", "seed"):
@@ -161,12 +170,16 @@ def parse_phantom(spec: str) -> PhantomSource:
             numbers = tuple(int(part) for part in text.split("x"))
         except ValueError:
             raise HebbsegError(
-                f"{spec}: {key}={text!r} is not a whole number. Example: phantom:{name}?n=80&size=96&seed=3"
+                f"{spec}: {key}={text!r} is not a whole number. Example: {spec}?n=80&size=96&seed=3"
             ) from None
         if len(numbers) > 1 and key != "size":
             raise HebbsegError(f"{spec}: {key}={text!r}: only size may have several numbers, as in size=64x64x48.")
         options[key] = numbers[0] if len(numbers) == 1 else numbers
-    return phantom(name, **options)
+    return options
+
+
+def _joined(size: tuple[int, ...]) -> str:
+    return "x".join(map(str, size))
 
 
 def _generator(seed: int, kind: str, what: str, index: int) -> np.random.Generator:
