@@ -5,10 +5,12 @@ import math
 import pytest
 
 from hebbseg.data.draws import drawn_order
+from hebbseg.data.sources import open_source
 from hebbseg.data.sources.phantom import phantom
 from hebbseg.data.splits import Split, TrainingCases, make_split
 from hebbseg.errors import HebbsegError
 from tests.data.arrays_source import listed
+from tests.realdata import real
 
 
 def roles(split):
@@ -167,6 +169,27 @@ def test_errors_say_what_was_found_and_what_to_do(source, options, words):
         make_split(source, **options)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("name", "folder", "training", "test", "grouped"),
+    [("glas", "glas", 85, 80, False), ("la", "la_half", 80, 20, True), ("hmeps", "pupil_hmeps_layout", 680, 160, True)],
+)
+def test_real_sets_have_their_published_sides_and_whole_groups(name, folder, training, test, grouped):
+    source = open_source(f"{name}:{real(folder)}")
+    split = make_split(source, labelled="10%", seed=1)
+    assert (len(split.training.images), len(split.test)) == (training, test)
+    assert len(split.training.labelled) == math.ceil(training / 10)
+    assert split.provenance.grouped == grouped
+    assert any("both sides" in note for note in split.provenance.notes) == (not grouped)
+    if name != "la":
+        assert make_split(source, labelled="10%", folds=5, fold=1).provenance.grouped
+
+
+def test_a_set_without_groups_says_so():
+    assert "No groups" in make_split(listed(9)).provenance.notes[0]
+    assert make_split(listed(9, groups=list("abcabcabc"))).provenance.notes == ()
 
 
 def test_one_mask_can_be_trained_on_without_a_test():

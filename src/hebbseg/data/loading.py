@@ -17,7 +17,9 @@ from hebbseg.errors import HebbsegError
 
 
 def default_memory_limit() -> int:
-    """A quarter of the machine's memory, in bytes."""
+    """A quarter of the machine's memory, in bytes; 4 GiB where the system does not tell."""
+    if not hasattr(os, "sysconf"):
+        return 4 * 2**30
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 

@@ -25,7 +25,8 @@ class Preparation:
             each at its own size.
         normalise: ``"unit"`` divides whole numbers by the largest their type can hold (bytes by 255) and brings
             floating point to about 0 … 1 by its percentiles; ``"zscore"`` gives each channel of each image mean 0 and
-            variance 1. In both, floating-point outliers are clipped first, and NaN and infinite values become 0.
+            variance 1. Before either, what lies farther outside the 0.5th to 99.5th percentile than these lie apart is
+            clipped (not for whole numbers with ``"unit"``), and NaN and infinite values become 0 at the end.
 
     Bytes with ``"unit"`` are kept as bytes and scaled when a batch is made; everything else is kept as float16.
     """

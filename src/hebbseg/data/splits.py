@@ -243,7 +243,9 @@ def _with_masks(side: list[Case], what: str, notes: list[str]) -> tuple[str, ...
 
 
 def _keeps_groups(training: list[Case], validation: list[Case], test: list[Case], how: str, notes: list[str]) -> bool:
-    """Whether every group is on one side only; if the published split is at fault, a note names the groups."""
+    """Whether every group is on one side only; notes name a published split's groups, or say that none are known."""
+    if all(case.group is None for case in (*training, *validation, *test)):
+        notes.append("No groups (patients) are known: every case counted as its own.")
     sides = [{case.group for case in side if case.group is not None} for side in (training, validation, test)]
     divided = (sides[0] & sides[1]) | (sides[0] & sides[2]) | (sides[1] & sides[2])
     if divided and how == "official":
