@@ -133,14 +133,15 @@ def with_spacing(cases: Iterable[Case]) -> list[Case]:
     """Cases with the spacing their image's header states."""
 
     def stated(case: Case) -> Case:
-        if FORMATS.get(suffix_of(case.image[0]), "itk") not in _STATE_SPACING:
-            return case
         try:
             return replace(case, spacing_mm=read_header(case.image[0]).spacing_mm)
         except HebbsegError:
             return case  # damaged: reading its image says so
 
-    return list(parallel_map(stated, cases))
+    cases = list(cases)
+    stating = [FORMATS.get(suffix_of(case.image[0]), "itk") in _STATE_SPACING for case in cases]
+    read = parallel_map(stated, [case for case, states in zip(cases, stating, strict=True) if states])
+    return [next(read) if states else case for case, states in zip(cases, stating, strict=True)]
 
 
 def _owner(mask: Found, known: set[str], by_short_name: dict[str, str]) -> tuple[str | None, bool]:

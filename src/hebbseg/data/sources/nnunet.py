@@ -79,6 +79,7 @@ def _side(root: Path, side: str, description: dict[str, Any], problems: list[Pro
     problems += [*images.problems, *(labels.problems if labels else ())]
     channels = _channels(images.found)
     label_of: dict[str, Path] = {}
+    ambiguous: set[str] = set()
     for label in labels.found if labels else ():
         if label.id not in channels:
             problems.append(
@@ -96,23 +97,24 @@ def _side(root: Path, side: str, description: dict[str, Any], problems: list[Pro
                     remedy="Keep one mask per image.",
                 )
             )
-            channels[label.id]["mask"] = label.path
+            ambiguous.add(label.id)
         else:
             label_of[label.id] = label.path
-    expected = len(description.get("channel_names") or description.get("modality") or {})
+    # One file may hold all channels (colour PNG); where any case has a file per channel, all must.
+    named = len(description.get("channel_names") or description.get("modality") or {})
+    expected = named if any(len(files) == named for files in channels.values()) else 1
     cases = []
     for id, files in sorted(channels.items()):
-        ambiguous = files.pop("mask", None) is not None
-        if len(files) not in (1, expected) and expected:
+        if len(files) != expected:
             problems.append(
                 Problem(
                     file=text(next(iter(files.values()))),
-                    finding=f"{len(files)} channel files where dataset.json names {expected}; left out",
+                    finding=f"{len(files)} channel file(s) where dataset.json names {named}; left out",
                     remedy=f"Add the missing {id}_000N files.",
                 )
             )
             continue
-        mask = None if ambiguous or id not in label_of else (label_of[id],)
+        mask = None if id in ambiguous or id not in label_of else (label_of[id],)
         cases.append(Case(id=id, image=tuple(files[key] for key in sorted(files)), mask=mask))
     return cases
 
