@@ -125,16 +125,16 @@ def test_strong_view_stays_in_place(dims):
 
 
 @pytest.mark.parametrize("dims", [2, 3])
-def test_blur_is_scipys_gaussian_away_from_the_border(dims):
+def test_blur_is_scipys_gaussian(dims):
     from scipy import ndimage
 
-    images = torch.rand(2, 2, *[32] * dims, generator=generator(1), dtype=torch.float64)
+    images = torch.rand(2, 2, *[17, 12, 14][:dims], generator=generator(1), dtype=torch.float64)
     widths = torch.tensor([0.7, 1.4], dtype=torch.float64)
     blurred = gaussian_blur(images, widths)
-    inside = (slice(None), *[slice(8, 24)] * dims)
     for index, width in enumerate(widths.tolist()):
-        expected = ndimage.gaussian_filter(images[index].numpy(), (0, *[width] * dims), truncate=8)
-        assert abs(blurred[index].numpy() - expected)[inside].max() < 1e-6
+        axes = tuple(range(1, dims + 1))
+        expected = ndimage.gaussian_filter(images[index].numpy(), width, mode="nearest", radius=5, axes=axes)
+        assert abs(blurred[index].numpy() - expected).max() < 1e-12
     constant = torch.full((1, 1, *[9] * dims), 3.0)
     assert torch.allclose(gaussian_blur(constant, torch.tensor([2.0])), constant)
 
