@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
+import SimpleITK as sitk
 from PIL import Image as Pillow
 
 from hebbseg.data.cases import DataError
@@ -111,6 +113,26 @@ def test_not_a_number_is_fatal(tmp_path: Path):
     np.save(tmp_path / "a.npy", values)
     (problem,) = examine(open_source(tmp_path)).fatal
     assert "1 pixels that are not numbers" in problem.finding
+
+
+def test_masks_that_say_they_lie_elsewhere_are_reported(tmp_path: Path):
+    values = np.random.default_rng(0).normal(size=(6, 7, 5)).astype(np.float32)
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+    for name in ("same", "flipped"):
+        nibabel.save(nibabel.Nifti1Image(values + len(name), np.eye(4)), tmp_path / "images" / f"{name}.nii.gz")
+        affine = np.eye(4) if name == "same" else np.diag([-1, 1, 1, 1])
+        nibabel.save(nibabel.Nifti1Image((values > 0).astype(np.uint8), affine), tmp_path / "masks" / f"{name}.nii.gz")
+    sitk.WriteImage(sitk.ReadImage(str(tmp_path / "images" / "same.nii.gz")) + 1, str(tmp_path / "images" / "itk.mha"))
+    sitk.WriteImage(sitk.ReadImage(str(tmp_path / "masks" / "same.nii.gz")), str(tmp_path / "masks" / "itk.nii.gz"))
+    (told,) = problems(examine(open_source(tmp_path)))
+    assert "masks/flipped.nii.gz" in told
+    assert "another origin, orientation or spacing than flipped.nii.gz" in told
+
+
+def test_patients_on_both_sides_are_noted(tmp_path: Path):
+    (note,) = examine(open_source(f"glas:{glas_tree(tmp_path)}")).notes
+    assert "2 of 2 groups (patients) on both sides" in note
 
 
 def test_notes_tell_what_was_made_alike(tmp_path: Path):

@@ -162,6 +162,44 @@ def test_other_mixtures_are_refused_where_they_are_read(tmp_path: Path):
         source.image(by_id["volume"])
 
 
+def test_sides_in_folders(tmp_path: Path):
+    for n, name in enumerate(("train/images/a", "train/images/b", "val/images/a", "test/images/c")):
+        save(tmp_path / f"{name}.png", picture(n, 9, 9))
+    for name in ("train/masks/a", "val/masks/a", "test/masks/c_mask"):
+        save(tmp_path / f"{name}.png", disc(9, 9, 3))
+    save(tmp_path / "preview" / "all.png", picture(1, 9, 9))
+    source = open_source(tmp_path)
+    assert [(c.id, c.subset, c.has_mask) for c in source.cases] == [
+        ("test/c", "test", True),
+        ("train/a", "train", True),
+        ("train/b", "train", False),
+        ("val/a", "train", True),
+    ]
+    said(source, "preview/all.png", "neither in a folder of images nor in one of masks; left out")
+
+
+def test_sides_in_names_of_folders(tmp_path: Path):
+    for name in ("train/x", "test/y"):
+        save(tmp_path / f"{name}.jpg", picture(1, 9, 9))
+    save(tmp_path / "train_masks" / "x_mask.gif", disc(9, 9, 3))
+    source = open_source(tmp_path)
+    assert [(c.id, c.subset, c.has_mask) for c in source.cases] == [("test/y", None, False), ("train/x", None, True)]
+    save(tmp_path / "test_masks" / "y.png", disc(9, 9, 3) * 255)
+    source = open_source(tmp_path)
+    assert [(c.id, c.subset) for c in source.cases] == [("test/y", "test"), ("train/x", "train")]
+    assert not source.problems
+
+
+def test_masks_among_the_images(tmp_path: Path):
+    for name in ("a", "b", "skin_lesion"):
+        save(tmp_path / "images" / f"{name}.png", picture(1, 9, 9))
+    save(tmp_path / "images" / "a_mask.png", disc(9, 9, 3))
+    save(tmp_path / "overlays" / "a.png", picture(1, 9, 9))
+    source = open_source(tmp_path)
+    assert [(c.id, c.has_mask) for c in source.cases] == [("a", True), ("b", False), ("skin_lesion", False)]
+    assert [c.id for c in open_source(tmp_path / "images").cases] == ["a", "b"]
+
+
 # ---- bad input
 
 
@@ -362,6 +400,9 @@ def test_hmeps_reads_the_red_channel_and_the_subject(tmp_path: Path, level: str)
     for case in source.cases[1:]:
         np.testing.assert_array_equal(source.mask(case), disc(40, 40, 6))
     assert source.classes[1].name == "pupil"
+    cut = open_source(f"hmeps:{tmp_path / 'x'}", mask_threshold=200)
+    assert cut.classes[1].name == "pupil"
+    np.testing.assert_array_equal(cut.mask(cut.cases[1]), disc(40, 40, 6))
 
 
 def test_hmeps_says_what_is_missing(tmp_path: Path):
@@ -496,6 +537,8 @@ def test_unknown_sources_and_options(tmp_path: Path):
         open_source(plain_folder(tmp_path), lable_map="a=1")
     with pytest.raises(HebbsegError, match="contradict"):
         open_source(tmp_path, label_map="a=1", mask_threshold=3)
+    with pytest.raises(HebbsegError, match="need no options about files"):
+        open_source("phantom:glands", group="x")
     for name in ("ph2", "hmeps", "la", "dsb2018", "glas", "nnunet"):
         with pytest.raises(DataError, match="Give the folder"):
             open_source(f"{name}:{tmp_path / 'images'}")

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
+from hebbseg.data.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.imagefile import Header
 from hebbseg.data.parallel import parallel_map
 from hebbseg.data.sources.files import FileSource
+from hebbseg.data.sources.listing import text
 from hebbseg.errors import HebbsegError
 
 
@@ -154,6 +156,8 @@ def _read(source: Source, case: Case, classes: int) -> CaseFacts:
             finding = error.problem.finding + "; used without a mask"
             problems.append(replace(error.problem, finding=finding, fatal=False))
             usable = replace(case, mask=None)
+        else:
+            problems += _about_place(source, case)
     return CaseFacts(
         case=case,
         usable=usable,
@@ -181,6 +185,26 @@ def _about_pixels(image: np.ndarray, case: Case) -> list[Problem]:
             )
         ]
     return []
+
+
+def _about_place(source: Source, case: Case) -> list[Problem]:
+    """Whether a mask says it lies elsewhere in space than its image, although it has as many voxels."""
+    if (
+        not isinstance(source, FileSource)
+        or not case.mask
+        or FORMATS.get(suffix_of(case.mask[0])) not in ("nifti", "itk")
+    ):
+        return []
+    image, mask = source.header(case).affine, read_header(case.mask[0]).affine
+    if image is None or mask is None or np.allclose(image, mask, rtol=1e-3, atol=1e-2):
+        return []
+    return [
+        Problem(
+            file=text(case.mask[0]),
+            finding=f"another origin, orientation or spacing than {case.image[0].name}; taken voxel by voxel as if equal",
+            remedy="Look at the contact sheet: if it lies wrong, resample the mask onto its image.",
+        )
+    ]
 
 
 def _same_pictures(facts: Sequence[CaseFacts]) -> list[Problem]:
@@ -247,6 +271,15 @@ def _notes(source: Source, facts: Sequence[CaseFacts]) -> list[str]:
         opaque = sum(header.opacity for header in headers)
         if opaque:
             notes.append(f"{opaque} image(s) have an opacity channel, which is dropped")
+    sides: dict[str, set[str]] = {}
+    for case in source.cases:
+        if case.group is not None and case.subset is not None:
+            sides.setdefault(case.group, set()).add(case.subset)
+    both = sum(len(subsets) > 1 for subsets in sides.values())
+    if both:
+        notes.append(
+            f"the published split has {both} of {len(sides)} groups (patients) on both sides; kept as published"
+        )
     types = Counter(fact.dtype for fact in facts if fact.usable is not None)
     if len(types) > 1:
         notes.append("mixed number types: " + ", ".join(f"{n} × {name}" for name, n in types.most_common()))
@@ -259,6 +292,4 @@ def _counted(values: Any) -> dict[str, int]:
 
 
 def _file(case: Case) -> str:
-    from hebbseg.data.sources.listing import text
-
     return text(case.image[0]) if case.image else case.id

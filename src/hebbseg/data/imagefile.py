@@ -18,6 +18,7 @@ Axes = Literal["zyx", "xyz", "stored"]
 class Header:
     """What is known of an image before its pixels are decoded. ``shape`` is spatial, in the order of the axes.
 
+    ``affine`` (NIfTI, ITK) takes x, y, z indices to millimetres, right, anterior, superior positive, row by row.
     ``opacity`` says that the file has a channel for it, which is dropped and not counted in ``channels``.
     """
 
@@ -26,6 +27,7 @@ class Header:
     spacing_mm: tuple[float, ...] | None = None
     axes: Axes = "zyx"
     opacity: bool = False
+    affine: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,7 +1,7 @@
 """From the values a mask file has to class indices: the rule, how it is found, how it is applied."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,12 @@ class MaskOptions:
         if self.label_map is not None:
             return MaskRule(classes=self.label_map.classes, index_of=self.label_map.index_of, channel=self.channel)
         return None
+
+    def over(self, usual: "MaskOptions") -> "MaskOptions":
+        """What the user says over what a named set usually means: the set's channel and names stay."""
+        if self.rule() is None:
+            return usual
+        return replace(self, channel=usual.channel, names=usual.names)
 
 
 @dataclass(frozen=True, kw_only=True)

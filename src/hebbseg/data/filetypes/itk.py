@@ -34,17 +34,19 @@ def read_header(path: Path) -> Header:
     reader = _reader(files[0])
     size = reader.GetSize()
     if len(files) > 1:
-        in_plane = _in_array_order(reader.GetSpacing(), 2)
+        spacing = (*reader.GetSpacing()[:2], _slice_distance(reader, _reader(files[-1]), len(files)))
         return Header(
             channels=reader.GetNumberOfComponents(),
             shape=(len(files), *size[:2][::-1]),
-            spacing_mm=(_slice_distance(reader, _reader(files[-1]), len(files)), *in_plane),
+            spacing_mm=spacing[::-1],
+            affine=_affine(reader, spacing),
         )
     dims = _dims(size)
     return Header(
         channels=reader.GetNumberOfComponents() * int(np.prod(size[3:], dtype=int)),
         shape=size[:dims][::-1],
         spacing_mm=_in_array_order(reader.GetSpacing(), dims),
+        affine=_affine(reader, reader.GetSpacing()) if len(size) == 3 else None,
     )
 
 
@@ -95,6 +97,14 @@ def _reader(path: Path) -> Any:
 def _slice_distance(first: Any, last: Any, slices: int) -> float:
     """As ITK has it when it reads the series: from the first slice to the last, in equal steps."""
     return float(np.linalg.norm(np.subtract(last.GetOrigin(), first.GetOrigin())) / (slices - 1))
+
+
+def _affine(reader: Any, spacing: Sequence[float]) -> tuple[float, ...]:
+    """From ITK's left and posterior to NIfTI's right and anterior."""
+    affine = np.eye(4)
+    affine[:3, :3] = np.asarray(reader.GetDirection()).reshape(3, 3) * np.asarray(spacing)
+    affine[:3, 3] = reader.GetOrigin()
+    return tuple(float(part) for part in (np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine).ravel())
 
 
 def _read(path: Path) -> Any:

@@ -30,7 +30,9 @@ def read_header(path: Path) -> Header:
     shape = _spatial(volume.shape, path)
     components = len(volume.header.get_data_dtype().names or "1")
     channels = int(np.prod(volume.shape[3:], dtype=int)) * components
-    return Header(channels=channels, shape=shape, spacing_mm=_spacing_mm(volume, len(shape)), axes="xyz")
+    affine = tuple(float(part) for part in volume.affine.ravel())
+    spacing_mm = _spacing_mm(volume, len(shape))
+    return Header(channels=channels, shape=shape, spacing_mm=spacing_mm, axes="xyz", affine=affine)
 
 
 def read_image(path: Path) -> Image:

@@ -52,6 +52,10 @@ def open_source(
     """
     name, place = _split(spec)
     if name == "phantom":
+        if group is not None or label_map is not None or mask_threshold is not None or instances is not None:
+            raise HebbsegError(
+                f"{str(spec)!r}: generated masks and groups need no options about files. Leave them out."
+            )
         return _function(name)(place, **phantom_options)
     if phantom_options:
         option = next(iter(phantom_options))

@@ -45,6 +45,5 @@ def dsb2018(path: Path, masks: MaskOptions) -> FileSource:
                 nuclei = tuple(found.path for found in listed.found)
             cases.append(Case(id=folder.name, image=(image,), mask=nuclei or None))
     cases.sort(key=lambda case: case.id)
-    if masks.rule() is None:
-        masks = MaskOptions(instances=True, foreground_value=_NUCLEUS, names=("background", "nucleus"))
-    return FileSource(name="dsb2018", root=stages[0].parent, cases=cases, problems=problems, masks=masks)
+    usual = MaskOptions(instances=True, foreground_value=_NUCLEUS, names=("background", "nucleus"))
+    return FileSource(name="dsb2018", root=stages[0].parent, cases=cases, problems=problems, masks=masks.over(usual))

@@ -136,6 +136,7 @@ class FileSource:
             spacing_mm=first.spacing_mm[::-1] if turned and first.spacing_mm else first.spacing_mm,
             axes=self.axes if turned else first.axes,
             opacity=any(header.opacity for header in headers),
+            affine=first.affine,
         )
 
     @cached_property

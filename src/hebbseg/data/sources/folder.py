@@ -3,6 +3,7 @@
 * A mask may be missing; the image is then used without one.
 * ``masks/NAME/*.png``, a folder per image, is one file per object; they are merged.
 * ``masks/NAME_mask.png`` belongs to ``images/NAME.jpg``; subfolders (``images/p1/a.png``, ``masks/p1/a.png``) do too.
+* ``train/images``, ``train/masks``, ``test/images`` … or ``train_images``, ``train_masks`` … are the sides of a split.
 * HDF5 and npz files that hold a ``label`` beside their ``image`` are their own masks.
 """
 
@@ -20,11 +21,12 @@ from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import Found, list_images, subfolders, text, visible
 from hebbseg.errors import HebbsegError
 
-IMAGE_FOLDERS = ("images", "image", "imgs", "img")
-MASK_FOLDERS = ("masks", "mask", "labels", "label", "annotations", "annotation", "segmentations", "gt", "groundtruth")
-MASK_ENDING = re.compile(
-    r"[_\-. ](mask|masks|anno|annotation|lesion|seg|segmentation|label|labels|gt|groundtruth)$", re.IGNORECASE
-)
+_MASK_WORDS = "masks?|labels?|annotations?|segmentations?|gt|ground[_ ]?truth"
+IMAGE_FOLDER = re.compile(r"(^|[_\- ])(images?|imgs?)$", re.IGNORECASE)
+MASK_FOLDER = re.compile(rf"(^|[_\- ])({_MASK_WORDS})$", re.IGNORECASE)
+MASK_ENDING = re.compile(rf"[_\-. ]({_MASK_WORDS}|anno|lesion|seg)$", re.IGNORECASE)
+SIDES = {"train": "train", "training": "train", "val": "train", "valid": "train", "validation": "train"}
+SIDES |= {"test": "test", "testing": "test"}
 _HOLD_BOTH = (".h5", ".hdf5", ".npz")
 _STATE_SPACING = ("nifti", "itk", "tiff")
 
@@ -32,18 +34,23 @@ _STATE_SPACING = ("nifti", "itk", "tiff")
 def folder(path: Path, masks: MaskOptions) -> FileSource:
     """Reads a plain folder of images with or without masks."""
     root = _root(path)
-    image_folder, mask_folder = _child(root, IMAGE_FOLDERS), _child(root, MASK_FOLDERS)
-    if image_folder is not None:
-        images = list_images(image_folder)
-        labels = list_images(mask_folder) if mask_folder is not None else None
-        problems = [*images.problems, *(labels.problems if labels else ())]
-        pairing = pair(images.found, labels.found if labels else ())
-    else:
-        listed = list_images(root)
-        problems = list(listed.problems)
-        ids = {found.id for found in listed.found}
-        is_mask = {f.path: _is_mask_beside_image(f, ids) for f in listed.found}
-        pairing = pair([f for f in listed.found if not is_mask[f.path]], [f for f in listed.found if is_mask[f.path]])
+    places = [child for child in subfolders(root) if IMAGE_FOLDER.fullmatch(child.name)]
+    # With an images folder at the top, what lies beside it (previews, overlays) is not meant.
+    if places:
+        places += [child for child in subfolders(root) if MASK_FOLDER.fullmatch(child.name)]
+    listings = [(place, list_images(place)) for place in places or [root]]
+    problems = [problem for _, listing in listings for problem in listing.problems]
+    found = [_placed(f, place.relative_to(root)) for place, listing in listings for f in listing.found]
+    images, labels, beside = sort_out(found)
+    if beside:
+        problems.append(
+            Problem(
+                file=text(beside[0].path),
+                finding=f"{len(beside)} file(s) neither in a folder of images nor in one of masks; left out",
+                remedy="Move them into images/ if they are meant; otherwise nothing need be done.",
+            )
+        )
+    pairing = pair(images, labels)
     problems += pairing.problems
     if not pairing.cases:
         reasons = " ".join(str(problem) for problem in problems[:3])
@@ -53,8 +60,46 @@ def folder(path: Path, masks: MaskOptions) -> FileSource:
             f"Put images into {text(root)}/images (and masks of the same name into masks/). Read are: "
             f"{', '.join(FORMATS)} and folders of DICOM slices.",
         )
-    cases = with_spacing(with_own_labels(pairing.cases))
+    cases = with_sides(with_spacing(with_own_labels(pairing.cases)))
     return FileSource(name=root.resolve().name, root=root, cases=cases, problems=problems, masks=masks)
+
+
+def sort_out(found: Sequence[Found]) -> tuple[list[Found], list[Found], list[Found]]:
+    """Images, masks, and what is neither, by their folders and endings; ids lose the words image and mask.
+
+    ``train/images/a`` and ``train_masks/a_mask`` become ``train/a`` and ``train/a_mask``.
+    """
+    kinds = [_kind(f) for f in found]
+    ids = {f.id for f in found}
+    ids |= {_bare_id(f, IMAGE_FOLDER) for f, kind in zip(found, kinds, strict=True) if kind == "image"}
+    images: list[Found] = []
+    masks: list[Found] = []
+    loose: list[Found] = []
+    for f, kind in zip(found, kinds, strict=True):
+        if kind == "mask":
+            masks.append(replace(f, id=_bare_id(f, MASK_FOLDER)))
+        elif kind == "image":
+            bare = replace(f, id=_bare_id(f, IMAGE_FOLDER))
+            # images/a_mask.png beside images/a.png is a mask all the same.
+            (masks if MASK_ENDING.search(bare.id) and MASK_ENDING.sub("", bare.id) in ids else images).append(bare)
+        elif MASK_ENDING.search(f.id):
+            masks.append(f)
+        else:
+            loose.append(f)
+    return (images, masks, loose) if images else (loose, masks, [])
+
+
+def with_sides(cases: Iterable[Case]) -> list[Case]:
+    """Where every case lies under train, val or test, these are the sides of a split; val counts as train.
+
+    A test side without any mask can test nothing; its images are then images without masks like others.
+    """
+    cases = list(cases)
+    sides = [SIDES.get(case.id.partition("/")[0].lower()) if "/" in case.id else None for case in cases]
+    tests = [case for case, side in zip(cases, sides, strict=True) if side == "test"]
+    if None in sides or len(set(sides)) < 2 or not any(case.has_mask for case in tests):
+        return cases
+    return [replace(case, subset=side) for case, side in zip(cases, sides, strict=True)]
 
 
 @dataclass
@@ -161,26 +206,30 @@ def _owner(mask: Found, known: set[str], by_short_name: dict[str, str]) -> tuple
     return None, False
 
 
-def _is_mask_beside_image(found: Found, ids: set[str]) -> bool:
-    """Whether a file of a flat folder is a mask: by its ending, or by its folder, ``a_masks/`` beside ``a.png``."""
-    parent = found.parent_id
-    return bool(MASK_ENDING.search(found.id)) or (
-        bool(MASK_ENDING.search(parent)) and MASK_ENDING.sub("", parent) in ids
-    )
+def _placed(found: Found, place: Path) -> Found:
+    """The same with its id as seen from the root."""
+    return found if place == Path() else replace(found, id=f"{text(place.as_posix())}/{found.id}")
 
 
-def _child(root: Path, names: Sequence[str]) -> Path | None:
-    children = {child.name.lower(): child for child in subfolders(root)}
-    return next((children[name] for name in names if name in children), None)
+def _kind(found: Found) -> str:
+    folders = found.parent_id.split("/")
+    if any(MASK_FOLDER.search(folder) for folder in folders):
+        return "mask"
+    return "image" if any(IMAGE_FOLDER.search(folder) for folder in folders) else "loose"
+
+
+def _bare_id(found: Found, word: re.Pattern[str]) -> str:
+    folders = [word.sub("", folder) for folder in found.parent_id.split("/")]
+    return "/".join(part for part in [*folders, found.id.rpartition("/")[2]] if part)
 
 
 def _root(path: Path) -> Path:
     """The folder itself, or the one it consists of: zips like to hold a single folder."""
     for _ in range(4):
-        entries = visible(path)
-        children = subfolders(path)
-        if len(children) == 1 and len(entries) == 1 and children[0].name.lower() not in IMAGE_FOLDERS:
+        entries, children = visible(path), subfolders(path)
+        if len(children) == len(entries) == 1 and not IMAGE_FOLDER.search(children[0].name):
             path = children[0]
         else:
             break
-    return path.parent if path.name.lower() in IMAGE_FOLDERS and _child(path.parent, MASK_FOLDERS) else path
+    beside = subfolders(path.resolve().parent) if IMAGE_FOLDER.fullmatch(path.name) else []
+    return path.parent if any(MASK_FOLDER.fullmatch(child.name) for child in beside) else path

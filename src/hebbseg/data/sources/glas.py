@@ -47,9 +47,8 @@ def glas(path: Path, masks: MaskOptions) -> FileSource:
         subset = "train" if match.group(1) == "train" else "test"
         cases.append(Case(id=id, image=(file,), mask=(mask,) if mask else None, subset=subset))
     cases = _with_patients(cases, root, problems)
-    if masks.rule() is None:
-        masks = MaskOptions(instances=True, names=("background", "gland"))
-    return FileSource(name="glas", root=root, cases=cases, problems=problems, masks=masks)
+    usual = MaskOptions(instances=True, names=("background", "gland"))
+    return FileSource(name="glas", root=root, cases=cases, problems=problems, masks=masks.over(usual))
 
 
 def _with_patients(cases: list[Case], root: Path, problems: list[Problem]) -> list[Case]:

@@ -54,9 +54,8 @@ def hmeps(path: Path, masks: MaskOptions) -> FileSource:
         names = {case.image[0].name for case in cases}
         absent = [root / "fullFrames" / name for name in subject_of if name not in names]
         _report(problems, absent, "named in annotations.csv, but not there")
-    if masks.rule() is None:
-        masks = MaskOptions(threshold=128, channel=_RED, names=("background", "pupil"))
-    return FileSource(name="hmeps", root=root, cases=cases, problems=problems, masks=masks)
+    usual = MaskOptions(threshold=128, channel=_RED, names=("background", "pupil"))
+    return FileSource(name="hmeps", root=root, cases=cases, problems=problems, masks=masks.over(usual))
 
 
 def _subjects(table: Path, problems: list[Problem]) -> dict[str, str]:

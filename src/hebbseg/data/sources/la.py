@@ -35,9 +35,8 @@ def la(path: Path, masks: MaskOptions) -> FileSource:
             continue
         cases.append(Case(id=folder.name, image=(file,)))
     cases = _with_sides(with_own_labels(cases), root, problems)
-    if masks.rule() is None:
-        masks = MaskOptions(label_map=parse_label_map("background=0;left atrium=1"))
-    return FileSource(name="la", root=root, cases=cases, problems=problems, masks=masks)
+    usual = MaskOptions(label_map=parse_label_map("background=0;left atrium=1"))
+    return FileSource(name="la", root=root, cases=cases, problems=problems, masks=masks.over(usual))
 
 
 def _with_sides(cases: list[Case], root: Path, problems: list[Problem]) -> list[Case]:

@@ -47,9 +47,8 @@ def ph2(path: Path, masks: MaskOptions) -> FileSource:
                 )
             )
         cases.append(Case(id=folder.name, image=(image,), mask=None if mask is None else (mask,)))
-    if masks.rule() is None:
-        masks = MaskOptions(label_map=parse_label_map("background=0;lesion=255"))
-    return FileSource(name="ph2", root=root, cases=cases, problems=problems, masks=masks)
+    usual = MaskOptions(label_map=parse_label_map("background=0;lesion=255"))
+    return FileSource(name="ph2", root=root, cases=cases, problems=problems, masks=masks.over(usual))
 
 
 def _image(folder: Path) -> Path | None:
