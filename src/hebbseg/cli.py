@@ -1,5 +1,6 @@
 """The command line. Commands import what they need when they run, so that ``hebbseg --help`` answers at once."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,7 +108,7 @@ def check(
     if not no_sheet and examination.usable and (sheet is not None or not json):
         from hebbseg.data.sheet import contact_sheet
 
-        target = sheet or Path(f"{source.name}-check.png".replace(":", "-"))
+        target = sheet or Path(re.sub(r"[^\w.-]+", "-", f"{source.name}-check.png"))
         summary["sheet"] = str(contact_sheet(source, examination.usable, examination.classes, target))
     if json:
         _print_json(summary)
