@@ -100,6 +100,20 @@ def test_scale_magnifies(dims):
     assert moved.sum() / ball.sum() == pytest.approx(1.5**dims, rel=0.08)
 
 
+@pytest.mark.parametrize("dims", [2, 3])
+def test_outside_is_the_mirror_image_of_inside(dims):
+    images = torch.rand(1, 1, *[16] * dims, generator=generator(1))
+    geometry = Geometry(flip=0, quarter_turns=False, free=1, scale=(0.5, 0.5), elastic=0, rotation_degrees=0)
+    moved, _ = geometry.apply(images, None, generator())
+    for axis in range(2, dims + 2):
+        # At half the size the image ends between 3 and 4, and between 11 and 12.
+        assert torch.allclose(moved.narrow(axis, 0, 4), moved.narrow(axis, 4, 4).flip(axis), atol=1e-5)
+        assert torch.allclose(moved.narrow(axis, 12, 4), moved.narrow(axis, 8, 4).flip(axis), atol=1e-5)
+    inside = moved[(..., *[slice(4, 12)] * dims)]
+    pool = torch.nn.functional.avg_pool2d if dims == 2 else torch.nn.functional.avg_pool3d
+    assert torch.allclose(inside, pool(images, 2), atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(9,), (9, 12), (6, 7, 8)])
 def test_spline_through_equal_points_is_constant_and_through_a_ramp_is_a_ramp(shape):
     control = torch.full((1, 1, *[5] * len(shape)), 0.7)

@@ -44,11 +44,11 @@ class Geometry:
         grid = self._sampling_grid(len(chosen), images.shape[2:], generator).to(images.device, images.dtype)
         chosen = chosen.to(images.device)
         images[chosen] = F.grid_sample(
-            images[chosen], grid, mode="bilinear", padding_mode="reflection", align_corners=False
+            images[chosen], grid, mode="bilinear", padding_mode="border", align_corners=False
         )
         if masks is not None:
             as_numbers = masks[chosen, None].to(images.dtype)  # (n, 1, *S)
-            moved = F.grid_sample(as_numbers, grid, mode="nearest", padding_mode="reflection", align_corners=False)
+            moved = F.grid_sample(as_numbers, grid, mode="nearest", padding_mode="border", align_corners=False)
             masks[chosen] = moved[:, 0].to(masks.dtype)
         return images, masks
 
@@ -83,12 +83,19 @@ class Geometry:
         # Rotations are rigid in pixels, while −1 … 1 spans every axis whatever its length.
         half = torch.tensor([float(size) for size in reversed(spatial)])
         matrix = matrix * half[None, None, :] / half[None, :, None]
-        affine = torch.cat([matrix, torch.zeros(count, dims, 1)], dim=2)  # (count, dims, dims + 1)
-        grid = F.affine_grid(affine, [count, 1, *spatial], align_corners=False)
+        # By hand, one plane per coordinate: twice as fast in 3D as affine_grid and grid_sample's own reflection.
+        axes = [(2 * torch.arange(size) + 1) / size - 1 for size in spatial]
+        coordinates = torch.meshgrid(*axes, indexing="ij")[::-1]  # x first
         if self.elastic > 0:
             control = torch.randn(count, dims, *[self.control_points] * dims, generator=generator)
-            grid = grid + spread_control_points(2 * self.elastic * control, spatial).movedim(1, -1)
-        return grid
+            grid = spread_control_points(2 * self.elastic * control, spatial)  # (count, dims, *S)
+        else:
+            grid = torch.zeros(count, dims, *spatial)
+        for source, coordinate in enumerate(coordinates):
+            grid.addcmul_(coordinate, matrix[:, :, source].reshape(count, dims, *(1,) * dims))
+        # Reflection at ±1, right as far as ±3; nothing is sampled from farther away.
+        grid = 2 * grid.clamp(-1, 1) - grid
+        return grid.movedim(1, -1)
 
     def _rotations(self, count: int, dims: int, a: int, b: int, generator: torch.Generator) -> Tensor:
         angle = torch.deg2rad(self.rotation_degrees * (2 * torch.rand(count, generator=generator) - 1))
