@@ -14,10 +14,12 @@ from hebbseg.data.cases import Case
 from hebbseg.data.loading import CaseStore
 from hebbseg.data.patches import cut, foreground_points, random_start, start_around
 from hebbseg.data.preparation import Preparation
+from hebbseg.data.sources import open_source
 from hebbseg.data.sources.phantom import phantom
 from hebbseg.data.splits import TrainingCases, make_split
 from hebbseg.errors import HebbsegError
 from tests.data.arrays_source import ArraysSource
+from tests.realdata import real
 
 AS_IT_IS = Preparation(size=None, normalise="unit")
 
@@ -401,6 +403,38 @@ def test_default_patch():
     assert batches.batch(0).images.shape == (1, 1, 96, 96, 80)
     with pytest.raises(HebbsegError, match="3 numbers"):
         Batches(store=store, training=training, steps=1, patch=(96, 96))
+
+
+# Real images
+
+
+@pytest.mark.real
+def test_glas_as_batches():
+    source = open_source(f"glas:{real('glas')}")
+    split = make_split(source, labelled="10%")
+    store = CaseStore.for_training(source, split.training)
+    batches = Batches(store=store, training=split.training, steps=1, augment=Augment(spatial_dims=2))
+    batch = batches.batch(0)
+    assert store.preparation == Preparation(size=(128, 128), normalise="unit")
+    assert batch.images.shape == batch.unlabelled.shape == (8, 3, 128, 128)
+    assert set(batch.masks.unique().tolist()) == {0, 1}
+    assert 0.2 < batch.masks.float().mean() < 0.8
+    name = split.training.labelled[0]
+    native = store.native_mask(name)
+    assert native.shape != (128, 128)
+    assert abs(native.mean() - store.masks([name]).float().mean()) < 0.02
+
+
+@pytest.mark.real
+def test_la_as_patches():
+    source = open_source(f"la:{real('la')}")
+    split = make_split(source, labelled="25%")
+    store = CaseStore.for_training(source, split.training)
+    batch = Batches(
+        store=store, training=split.training, steps=1, labelled_batch=2, unlabelled_batch=1, foreground=1.0
+    ).batch(0)
+    assert batch.images.shape == (2, 1, 96, 96, 80) and batch.unlabelled.shape == (1, 1, 96, 96, 80)
+    assert all(mask.any() for mask in batch.masks)
 
 
 # Stage 1 without masks

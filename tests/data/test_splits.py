@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import time
 
 import pytest
 
@@ -185,6 +186,14 @@ def test_real_sets_have_their_published_sides_and_whole_groups(name, folder, tra
     assert any("both sides" in note for note in split.provenance.notes) == (not grouped)
     if name != "la":
         assert make_split(source, labelled="10%", folds=5, fold=1).provenance.grouped
+
+
+def test_twenty_thousand_cases_are_drawn_in_a_moment():
+    source = listed(20_000, unmasked=set(range(0, 20_000, 7)))
+    begin = time.process_time()
+    for options in ({}, {"protocol": "paper"}):
+        assert disjoint(make_split(source, labelled="1%", **options))
+    assert time.process_time() - begin < 3
 
 
 def test_a_set_without_groups_says_so():

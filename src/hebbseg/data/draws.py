@@ -71,8 +71,9 @@ def hold_out(units: Sequence[Unit], share: float, *, purpose: str) -> tuple[Unit
     if not held:
         # Every unit is more than twice the target: the smallest overshoots least.
         held.append(min(with_masks, key=masks_in))
-    kept = [unit for unit in units if unit not in held]
-    return [case for unit in kept for case in unit], [case for unit in held for case in unit]
+    held_out = [case for unit in held for case in unit]
+    names = {case.id for case in held_out}
+    return [case for unit in units for case in unit if case.id not in names], held_out
 
 
 def folds_of(units: Sequence[Unit], folds: int) -> list[Unit]:
@@ -88,8 +89,11 @@ def folds_of(units: Sequence[Unit], folds: int) -> list[Unit]:
             "or fewer, or a hold-out (few-label protocol)."
         )
     parts: list[Unit] = [[] for _ in range(folds)]
+    counts = [0] * folds
     for unit in sorted(with_masks, key=masks_in, reverse=True):
-        min(parts, key=masks_in).extend(unit)
+        smallest = counts.index(min(counts))
+        parts[smallest].extend(unit)
+        counts[smallest] += masks_in(unit)
     return parts
 
 
