@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hebbseg.hebbian.plasticity import Plasticity
     from hebbseg.hebbian.rules import Hebb, HebbianPCA, SoftWTA
     from hebbseg.networks.unet import UNet
+    from hebbseg.segmenter import Segmenter
 
 __version__ = "0.1.0"
 
@@ -20,9 +21,10 @@ _HOME = {
     "HebbianPCA": "hebbseg.hebbian.rules",
     "Plasticity": "hebbseg.hebbian.plasticity",
     "UNet": "hebbseg.networks.unet",
+    "Segmenter": "hebbseg.segmenter",
 }
 
-__all__ = ["Hebb", "HebbianPCA", "Plasticity", "SoftWTA", "UNet", "__version__"]
+__all__ = ["Hebb", "HebbianPCA", "Plasticity", "Segmenter", "SoftWTA", "UNet", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -105,13 +105,17 @@ class Plasticity:
         """
         return {site.name: site.update(sums) for site, sums in self._gathered(joint=False)}
 
-    def write_gradients(self) -> None:
+    def write_gradients(self, *, relative: bool = False) -> None:
         """Sets ``weight.grad = −ΔW`` on every layer that was reached, and starts the sums afresh.
 
         Under torch.distributed, ΔW is over the samples of all processes. If one layer's activations were not finite,
-        no gradient is written at all.
+        no gradient is written at all. ``relative`` multiplies each layer's ΔW by its `Site.natural_rate`, so that one
+        learning rate suits layers of any width and scale.
         """
-        updates = [(site, site.update(sums)) for site, sums in self._gathered(joint=True)]
+        updates = [
+            (site, site.update(sums) * (site.natural_rate(sums) if relative else 1.0))
+            for site, sums in self._gathered(joint=True)
+        ]
         for site, update in updates:
             site.weight.grad = -update.to(site.weight.dtype)
         self.reset()

@@ -196,6 +196,21 @@ class Site:
             correlation = self.whitening.decorrelate(correlation)
         return self.layout((correlation - self._reconstruct(sums.memory, weight)) / sums.count)
 
+    def natural_rate(self, sums: Sums) -> Tensor | float:
+        """The learning rate at which one step is a whole step.
+
+        In a competition, 1 / (mean gate of a unit that wins its fair share): that unit then jumps to the centroid of
+        what it won. Without one, 1 / E[|y|²], below which following the principal directions is stable.
+        """
+        if self.rule.competitive:
+            units = sums.memory.shape[1]  # competing at each position
+            return float(units)
+        if self.rule.reconstruction == "preceding":
+            squares = torch.einsum("gukuk->" if self.units_on_large else "guu->", sums.memory)
+        else:
+            squares = sums.memory.abs().sum()
+        return sums.count / squares.clamp_min(torch.finfo(squares.dtype).tiny)
+
     def _reconstruct(self, memory: Tensor, weight: Tensor) -> Tensor:
         """M W, with rows (G, units, size)."""
         if not self.units_on_large:

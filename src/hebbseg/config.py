@@ -1,0 +1,137 @@
+"""Every choice of a run, in one frozen and checked place. The command line, Python and recipes use these names."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from hebbseg.errors import HebbsegError, did_you_mean
+
+Part = Literal["encoder", "decoder", "all"]
+
+
+class Settings(BaseModel):
+    """A run from images to a segmenter. Frozen; an unknown name is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # data and protocol
+    data: str = Field(description="folder, nnU-Net folder, or NAME:PATH")
+    labelled: str = Field("100%", description="how many of the training masks are used: a share (10%) or a number (8)")
+    protocol: Literal["few-label", "paper"] = Field(
+        "few-label", description="paper: folds, best validation Dice is kept"
+    )
+    folds: int | None = Field(None, description="test on one of so many folds")
+    fold: int | None = Field(None, description="which fold, from 0")
+    test: str = Field("auto", description="auto, official, or the share of cases to test on (0.2; 0 for none)")
+    seed: int = Field(0, description="of split, weights, batches and augmentation")
+    split_seed: int | None = Field(None, description="of the split alone; default: seed")
+    group: str | None = Field(None, description="what keeps cases of one patient together: a CSV's column or a regex")
+    mask_threshold: float | None = Field(None, description="masks with soft edges: what is above is foreground")
+    label_map: str | None = Field(None, description="which mask value is which class: background=0;gland=255")
+    instances: bool | None = Field(None, description="mask values are object numbers: all above 0 is foreground")
+    size: tuple[int, ...] | Literal["auto", "native"] = Field(
+        "auto", description="images are resized to this; auto: 128×128"
+    )
+    normalise: Literal["auto", "unit", "zscore"] = Field("auto", description="scale of intensities")
+    patch: tuple[int, ...] | Literal["auto", "none"] = Field("auto", description="random patches; auto: volumes only")
+
+    # network
+    features: tuple[int, ...] = Field((16, 32, 64, 128, 256), description="channels of each UNet level")
+    norm: Literal["batch", "instance", "group", "none"] = "batch"
+    dropout: float | None = Field(None, description="one rate for all encoder levels; default 0.05 … 0.5")
+
+    # stage 1: no masks, no back-propagation
+    init: str = Field("hebbian", description="where the weights of stage 2 come from; or a pretrained.safetensors")
+    rule: Literal["swta", "hpca", "hebb"] = Field("swta", description="which units learn, and what they account for")
+    temperature: float = Field(0.1, gt=0, description="t of SWTA's softmax; small: one winner")
+    transpose: Literal["tsa", "s", "tsa-literal", "off"] = Field("tsa", description="rule for transposed convolutions")
+    part: Part = Field("encoder", description="which half of the network learns in stage 1")
+    layerwise: bool = Field(True, description="one layer after the other, each on the settled ones before it")
+    unit_norm: bool = Field(True, description="filters keep norm 1 in stage 1")
+    centre: bool = Field(True, description="signals less their mean")
+    standardise: bool = Field(True, description="activations on one scale before they compete")
+    whiten: float | None = Field(1.0, gt=0, description="strength of decorrelation, small is strong; none for off")
+    pretrain_epochs: int = Field(2, ge=0, description="passes over the training images (for each layer if layerwise)")
+    pretrain_batch: int = Field(8, ge=1)
+    pretrain_rate: float = Field(1.0, gt=0, description="learning rate of stage 1")
+    pretrain_optimiser: Literal["sgd", "adam"] = "sgd"
+    settle: float = Field(
+        0.002, ge=0, description="stop a layer early when an epoch moves its weights by less than this"
+    )
+
+    # stage 2
+    method: str = Field("supervised", description="how stage 2 learns from masks and from images without")
+    method_options: dict[str, float | int | str | bool] = Field(default_factory=dict)
+    updates: int = Field(1000, ge=1, description="optimiser steps of stage 2")
+    labelled_batch: int = Field(8, ge=1)
+    unlabelled_batch: int = Field(8, ge=0, description="for methods that use unlabelled images")
+    optimiser: Literal["sgd", "adamw"] = "adamw"
+    learning_rate: float = Field(2e-3, gt=0)
+    weight_decay: float = Field(1e-2, ge=0)
+    schedule: Literal["cosine", "poly", "step", "constant"] = "cosine"
+    warm_up: float = Field(0.05, ge=0, lt=1, description="share of the updates over which the rate rises from 0")
+    ema: float = Field(0.99, ge=0, lt=1, description="decay of the averaged weights that are kept; 0 for none")
+    clip: float | None = Field(5.0, gt=0, description="largest gradient norm")
+    loss: Literal["dice+ce", "dice"] = "dice+ce"
+    augment: bool = True
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    time_budget_s: float | None = Field(
+        None, gt=0, description="end stage 2 after so many seconds, the schedule with it"
+    )
+    validate_every: int = Field(
+        50, ge=1, description="updates between two looks at the validation cases, if there are any"
+    )
+    patience: int = Field(10, ge=1, description="looks without a better validation Dice before stage 2 ends")
+    checkpoint_every_s: float = Field(30.0, ge=0, description="seconds between two checkpoints")
+
+    # machine
+    accelerator: str = "auto"
+    devices: int = Field(1, ge=1)
+    num_nodes: int = Field(1, ge=1)
+    tensorboard: bool = False
+
+    # use
+    tta: Literal["none", "flips", "flips+rot"] = Field("none", description="average over mirrored (and turned) images")
+
+    @field_validator("labelled", "test", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int | float) else value
+
+    @field_validator("size", "patch", "features", mode="before")
+    @classmethod
+    def _as_numbers(cls, value: Any) -> Any:
+        if isinstance(value, str) and re.fullmatch(r"\s*\d+(\s*[,x×]\s*\d+)*\s*", value):
+            return tuple(int(part) for part in re.split(r"[,x×]", value))
+        return value
+
+    @field_validator("whiten", "dropout", "clip", mode="before")
+    @classmethod
+    def _none_as_word(cls, value: Any) -> Any:
+        return None if isinstance(value, str) and value.lower() in ("none", "off") else value
+
+    @property
+    def drawn_by(self) -> int:
+        return self.seed if self.split_seed is None else self.split_seed
+
+
+# What may differ between a run and its resumption: how it is computed, not what.
+NOT_OF_THE_RESULT = frozenset({"checkpoint_every_s", "accelerator", "tensorboard"})
+
+
+def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
+    """Settings from keywords or ``--set`` texts, or an error that names the option, what it got and what it takes."""
+    for name in options:
+        if name not in Settings.model_fields:
+            raise HebbsegError(f"Unknown option {name!r}. {did_you_mean(name, Settings.model_fields)}")
+    try:
+        return Settings(data=str(data), **options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        described = Settings.model_fields[name].description
+        about = f" ({described})" if described else ""
+        raise HebbsegError(f"Option {name}={first['input']!r}{about}: {first['msg']}.") from None

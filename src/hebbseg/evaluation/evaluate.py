@@ -1,0 +1,78 @@
+"""A segmenter measured on cases with masks: one row per case and class, and their summary."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from hebbseg.data.cases import Source
+from hebbseg.data.loading import CaseStore
+from hebbseg.data.preparation import Preparation
+from hebbseg.evaluation.metrics import case_metrics, summarise
+
+Row = dict[str, Any]
+
+
+class Predictor(Protocol):
+    """What `evaluate` needs of a segmenter."""
+
+    @property
+    def preparation(self) -> Preparation: ...
+
+    def probabilities_of_prepared(self, image: Tensor) -> Tensor: ...
+
+
+def evaluate(
+    segmenter: Predictor,
+    source: Source,
+    ids: Sequence[str],
+    *,
+    look: Callable[[np.ndarray, np.ndarray, np.ndarray], None] = lambda image, prediction, target: None,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[list[Row], dict[str, Any]]:
+    """Predicts each case (argmax, no threshold) at the size the segmenter works at, and measures it there.
+
+    Distances are in mm if every case has a spacing (scaled along where the segmenter resizes), else in pixels of the
+    working size.
+
+    Arguments:
+        look: is shown each prepared image (C, *S), prediction and target (*S).
+        report: is told (cases done, cases in all).
+    """
+    store = CaseStore(source=source, preparation=segmenter.preparation, images=ids, masks=ids)
+    spacings = {case.id: case.spacing_mm for case in source.cases if case.id in set(ids)}
+    in_mm = all(spacing is not None for spacing in spacings.values())
+    classes = source.classes
+    rows: list[Row] = []
+    for done, name in enumerate(ids, start=1):
+        image, target = store.images([name])[0], store.mask(name).numpy()
+        prediction = segmenter.probabilities_of_prepared(image).argmax(0).numpy().astype(np.uint8)
+        spacing = _working_spacing(spacings[name], store, name) if in_mm else None
+        for row in case_metrics(prediction, target, len(classes), spacing, case=name):
+            rows.append(row | {"class_name": classes[row["class"]].name})
+        look(image.numpy(), prediction, target)
+        report(done, len(ids))
+    return rows, summarise(rows, "mm" if in_mm else "px")
+
+
+def describe_summary(summary: dict[str, Any]) -> str:
+    """One line for people: percentages, with the half-width of the 90 % interval over cases."""
+
+    def share(name: str) -> str:
+        value = summary[name]
+        interval = "" if value["ci90"] is None else f" ± {100 * value['ci90']:.1f}"
+        return f"{100 * value['mean']:.1f}{interval} %"
+
+    unit = summary["unit"]
+    return (
+        f"Dice {share('dice')}, Jaccard {share('jaccard')}, 95HD {summary['hd95']['mean']:.1f} {unit}, "
+        f"ASD {summary['asd']['mean']:.1f} {unit}, pooled Dice {100 * summary['dice_pooled']:.1f} % "
+        f"(n = {summary['n']}, ± 90 % interval over cases)"
+    )
+
+
+def _working_spacing(spacing: tuple[float, ...] | None, store: CaseStore, name: str) -> tuple[float, ...]:
+    assert spacing is not None
+    native, working = store.native_image(name).shape[1:], store.mask(name).shape
+    return tuple(step * n / w for step, n, w in zip(spacing, native, working, strict=True))

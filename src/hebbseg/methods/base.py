@@ -1,0 +1,64 @@
+"""What the training loop asks of a method, and all it knows of one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hebbseg.methods.losses import segmentation_loss
+from hebbseg.networks.unet import UNet
+
+
+class Labelled(NamedTuple):
+    """Images (B, C, *S) and their masks (B, *S) of class indices."""
+
+    images: Tensor
+    masks: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Where the training stands: the update's number, how much of the way is done (0 … 1), and this update's randomness."""
+
+    number: int
+    progress: float
+    generator: torch.Generator
+
+
+class Method(nn.Module):
+    """A way to learn from a few masks and, perhaps, from images without.
+
+    A subclass holds all networks it trains as submodules, so that its ``state_dict`` is all that a checkpoint needs.
+    ``network`` is the plain UNet that is kept in the end. Networks that follow (teachers) have ``requires_grad`` off.
+
+    Arguments:
+        network: initialised already.
+        another: makes a further network, initialised the same way from another seed; for methods with two.
+        loss: the supervised criterion, ``"dice+ce"`` or ``"dice"``.
+    """
+
+    uses_unlabelled: ClassVar[bool] = True
+
+    def __init__(self, *, network: UNet, another: Callable[[], UNet], loss: str) -> None:
+        super().__init__()
+        self.network = network
+        self.criterion = segmentation_loss(loss)
+
+    def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
+        """The terms of this update's loss, each already weighted; the loop minimises their sum."""
+        raise NotImplementedError
+
+    def forward(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
+        # Distributed wrappers only see forward.
+        return self.loss(labelled, unlabelled, step)
+
+    def after_step(self, step: Step) -> None:
+        """Called when the optimiser has stepped: a teacher follows its student here."""
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Logits (B, K, *S) of the network that is kept."""
+        logits = self.network(images)
+        assert isinstance(logits, Tensor)
+        return logits

@@ -1,0 +1,371 @@
+"""From a folder of images to a measured segmenter: both stages, in order, resumable at any moment."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from hebbseg.config import Settings
+from hebbseg.data.augment import Augment
+from hebbseg.data.batches import Batches
+from hebbseg.data.cases import Source
+from hebbseg.data.loading import CaseStore
+from hebbseg.data.preparation import Preparation
+from hebbseg.data.sources import open_source
+from hebbseg.data.splits import Split, TrainingCases, make_split
+from hebbseg.errors import HebbsegError, look_up
+from hebbseg.evaluation.evaluate import describe_summary, evaluate
+from hebbseg.evaluation.metrics import case_metrics
+from hebbseg.evaluation.overlay import overlay
+from hebbseg.figures import draw_grid, draw_history
+from hebbseg.files import write_json
+from hebbseg.hebbian.diagnostics import as_dict
+from hebbseg.methods import METHODS
+from hebbseg.methods.base import Method
+from hebbseg.networks.unet import UNet
+from hebbseg.progress import Quiet, Reporter
+from hebbseg.runfolder import RunFolder
+from hebbseg.segmenter import Segmenter
+from hebbseg.training.averaging import recalibrate_norms
+from hebbseg.training.checkpoint import save_model
+from hebbseg.training.fit import Stage2, fit
+from hebbseg.training.initial import Context, Initialised, check_init, initialise_network
+from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
+from hebbseg.training.pretrain import Stage1
+
+EPOCH_AT_MOST = 250  # batches of a stage-1 epoch: filters settle long before a very large set has been seen
+CALIBRATION_AT_MOST = 60  # batches for norm statistics
+PICTURES = 6  # test cases shown in figures/test.png
+
+
+class Run:
+    """One run: what is known once its settings and its data are."""
+
+    def __init__(self, settings: Settings, source: Source, split: Split, fabric: Fabric) -> None:
+        self.settings = settings
+        self.source = source
+        self.training: TrainingCases = split.training
+        self.fabric = fabric
+        first = next(case for case in source.cases if case.id == self.training.images[0])
+        size = None if settings.size == "native" else settings.size
+        self.preparation = Preparation.for_source(source, first, size=size, normalise=settings.normalise)
+        self.store = CaseStore.for_training(source, self.training, preparation=self.preparation)
+        self.patch: tuple[int, ...] | str | None = None if settings.patch == "none" else settings.patch
+        self.augment = Augment(spatial_dims=source.spatial_dims) if settings.augment else None
+
+    def batches(self, *, unlabelled: bool, augmented: bool, seed: int) -> Batches:
+        return Batches(
+            store=self.store,
+            training=self.training,
+            steps=self.settings.updates,
+            seed=seed,
+            labelled_batch=self.settings.labelled_batch,
+            unlabelled_batch=self.settings.unlabelled_batch if unlabelled else 0,
+            image_batch=self.settings.pretrain_batch,
+            augment=self.augment if augmented else None,
+            patch=self.patch,
+        )
+
+    def network_options(self, classes: int) -> dict[str, Any]:
+        return {
+            "spatial_dims": self.source.spatial_dims,
+            "in_channels": self.source.channels,
+            "out_channels": classes,
+            "features": list(self.settings.features),
+            "dropout": self.settings.dropout,
+            "norm": self.settings.norm,
+        }
+
+    def stage1(self) -> Stage1:
+        s = self.settings
+        batches = math.ceil(len(self.training.images) / s.pretrain_batch)
+        return Stage1(
+            rule=s.rule,
+            temperature=s.temperature,
+            transpose=s.transpose,
+            layers=None if s.part == "all" else (s.part,),
+            layerwise=s.layerwise,
+            unit_norm=s.unit_norm,
+            centre=s.centre,
+            standardise=s.standardise,
+            whiten=s.whiten,
+            epochs=s.pretrain_epochs,
+            steps_per_epoch=min(batches, EPOCH_AT_MOST),
+            rate=s.pretrain_rate,
+            optimiser=s.pretrain_optimiser,
+            settle=s.settle,
+        )
+
+    def stage2(self) -> Stage2:
+        s = self.settings
+        return Stage2(
+            updates=s.updates,
+            seed=s.seed,
+            optimiser=s.optimiser,
+            learning_rate=s.learning_rate,
+            weight_decay=s.weight_decay,
+            schedule=s.schedule,
+            warm_up=s.warm_up,
+            ema=s.ema,
+            clip=s.clip,
+            time_budget_s=s.time_budget_s,
+            validate_every=s.validate_every,
+            patience=s.patience,
+        )
+
+    def calibration(self) -> list[Tensor]:
+        """All training images once (at most `CALIBRATION_AT_MOST` batches), as they are, on the device."""
+        plain = self.batches(unlabelled=False, augmented=False, seed=self.settings.seed)
+        count = min(math.ceil(len(self.training.images) / plain.image_batch), CALIBRATION_AT_MOST)
+        if plain.patch is not None:
+            count = min(4 * count, CALIBRATION_AT_MOST)  # a patch is only a part of an image
+        return [self.fabric.to_device(plain.images_only(step)) for step in range(count)]
+
+    def initialise(self, classes: int, seed: int, **handlers: Any) -> tuple[UNet, Initialised]:
+        """A network with its first weights, by the initialisation that the settings name."""
+        network = UNet(**self.network_options(classes), seed=seed).to(self.fabric.device)
+        batches = self.batches(unlabelled=False, augmented=False, seed=seed)
+        part = slice(self.fabric.global_rank, None, self.fabric.world_size)
+
+        def images(step: int) -> Tensor:
+            return self.fabric.to_device(batches.images_only(step)[part])
+
+        context = Context(images=images, calibration=self.calibration, stage=self.stage1(), **handlers)
+        return network, initialise_network(self.settings.init, network, context)
+
+    def window(self) -> tuple[int, ...] | None:
+        """Of prediction: as large as the patches of training; whole images where there were none."""
+        return self.batches(unlabelled=False, augmented=False, seed=0).patch
+
+    def segmenter(self, network: nn.Module) -> Segmenter:
+        assert isinstance(network, UNet)
+        return Segmenter(
+            network=network,
+            network_options=self.network_options(len(self.source.classes)),
+            preparation=self.preparation,
+            classes=self.source.classes,
+            window=self.window(),
+            tta=self.settings.tta,
+        )
+
+
+def run(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Segmenter:
+    """Both stages and the evaluation; leaves everything in ``out`` (see DESIGN: a run folder)."""
+    reporter = reporter or Quiet()
+    look_up(settings.method, dict(METHODS), "method")
+    check_init(settings.init)
+    fabric = make_fabric(settings)
+    source, split = _data(settings, reporter)
+    if not split.training.labelled:
+        raise HebbsegError(
+            f"{settings.data}: no training case has a mask, so there is nothing to fine-tune on. Learn from the images alone "
+            "with `hebbseg pretrain`, or add masks (`hebbseg check` says where they are looked for)."
+        )
+    if len(source.classes) < 2:
+        raise HebbsegError(
+            f"{settings.data}: the masks hold only one class ({source.classes[0].name or source.classes[0].value}), so there "
+            "is nothing to tell apart. Are they the right masks? `hebbseg check` shows what was read."
+        )
+    folder = RunFolder(out, writes=fabric.global_rank == 0)
+    state = folder.begin(settings, split, resume=resume)
+    if resume and folder.description()["status"] == "done":
+        reporter.say(f"{out}: this run is done already.")
+        return Segmenter.load(out)
+    begun = time.monotonic()
+    this = Run(settings, source, split, fabric)
+    try:
+        with interrupt_requests() as request:
+            segmenter, history = _train(this, folder, state, reporter, request)
+    except Interrupted as stop:
+        raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; go on with --resume.") from None
+    if fabric.global_rank == 0:
+        segmenter.save(folder / "model.safetensors")
+        folder.save_rows("history.csv", history)
+        draw_history(history, folder / "progress.png")
+        if split.test:
+            _test(segmenter, source, split, folder, reporter)
+        folder.note(status="done", seconds=round(time.monotonic() - begun, 1))
+        (folder / "checkpoint.pt").unlink(missing_ok=True)
+    fabric.barrier()
+    return segmenter
+
+
+def _test(segmenter: Segmenter, source: Source, split: Split, folder: RunFolder, reporter: Reporter) -> None:
+    """The only place of a run that reads test cases."""
+    pictures: list[np.ndarray] = []
+
+    def look(image: np.ndarray, prediction: np.ndarray, target: np.ndarray) -> None:
+        if len(pictures) < PICTURES:
+            pictures.append(overlay(image, prediction, target=target))
+
+    rows, summary = evaluate(
+        segmenter, source, split.test, look=look, report=lambda done, n: reporter.step("test", done, n, {})
+    )
+    folder.save_rows("metrics.csv", rows)
+    draw_grid(pictures, folder / "figures" / "test.png", "Test cases: prediction in yellow, target in blue")
+    write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes)})
+    reporter.say(f"test: {describe_summary(summary)}")
+
+
+def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
+    """Stage 1 alone, with or without masks on disk; gives the file of weights that ``--init FILE`` takes."""
+    reporter = reporter or Quiet()
+    check_init(settings.init)
+    fabric = make_fabric(settings)
+    source, split = _data(settings.model_copy(update={"labelled": "0"}), reporter)
+    folder = RunFolder(out, writes=fabric.global_rank == 0)
+    state = folder.begin(settings, split, resume=resume)
+    this = Run(settings, source, split, fabric)
+    try:
+        with interrupt_requests() as request:
+            network, first = this.initialise(
+                2, settings.seed, **_stage1_handlers(this, folder, state, reporter, request)
+            )
+    except Interrupted as stop:
+        raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; go on with --resume.") from None
+    path = folder / "pretrained.safetensors"
+    if fabric.global_rank == 0:
+        save_model(path, network.state_dict(), {"network": this.network_options(2), "init": settings.init})
+        folder.save_rows("history.csv", first.history)
+        write_json(folder / "pretrain.json", as_dict(first.diagnostics))
+        folder.note(status="done")
+        (folder / "checkpoint.pt").unlink(missing_ok=True)
+    return path
+
+
+def make_fabric(settings: Settings) -> Fabric:
+    processes = settings.devices * settings.num_nodes
+    fabric = Fabric(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        precision=settings.precision,
+        strategy="ddp" if processes > 1 else "auto",
+    )
+    fabric.launch()
+    return fabric
+
+
+def _data(settings: Settings, reporter: Reporter) -> tuple[Source, Split]:
+    source = open_source(
+        settings.data,
+        label_map=settings.label_map,
+        group=settings.group,
+        mask_threshold=settings.mask_threshold,
+        instances=settings.instances,
+    )
+    fatal = [problem for problem in source.problems if problem.fatal]
+    if fatal:
+        raise HebbsegError("\n".join(str(problem) for problem in fatal[:5]))
+    if source.problems:
+        reporter.say(
+            f"{len(source.problems)} problems with the data (`hebbseg check` lists all), first: {source.problems[0]}"
+        )
+    test: str | float = settings.test if settings.test in ("auto", "official") else _number(settings.test)
+    split = make_split(
+        source,
+        labelled=settings.labelled,
+        seed=settings.drawn_by,
+        protocol=settings.protocol,
+        folds=settings.folds,
+        fold=settings.fold,
+        test=test,
+    )
+    training = split.training
+    reporter.say(
+        f"{source.name}: {len(training.labelled)} labelled and {len(training.unlabelled)} unlabelled training images, "
+        f"{len(training.validation)} for validation, {len(split.test)} for testing"
+    )
+    for note in split.provenance.notes:
+        reporter.say(f"note: {note}")
+    return source, split
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise HebbsegError(f"test={text!r}: allowed are auto, official, or a share such as 0.2 (0 for none).") from None
+
+
+def _stage1_handlers(
+    this: Run, folder: RunFolder, state: dict[str, Any] | None, reporter: Reporter, request: Request
+) -> dict[str, Any]:
+    every_s = this.settings.checkpoint_every_s
+
+    def save(current: dict[str, Any]) -> None:
+        folder.checkpoint(lambda: {"stage": "pretrain", "state": current}, every_s=every_s, now=False)
+
+    def report(done: int, total: int, row: dict[str, Any]) -> None:
+        reporter.step("stage 1", done, total, row)
+
+    resumed = state["state"] if state is not None and state["stage"] == "pretrain" else None
+    return {"state": resumed, "save": save, "report": report, "request": request}
+
+
+def _train(
+    this: Run, folder: RunFolder, state: dict[str, Any] | None, reporter: Reporter, request: Request
+) -> tuple[Segmenter, list[dict[str, Any]]]:
+    settings, classes = this.settings, len(this.source.classes)
+    if state is not None and state["stage"] == "fit":
+        network, before = UNet(**this.network_options(classes)).to(this.fabric.device), state["history"]
+        second: Callable[[], UNet] = lambda: UNet(**this.network_options(classes)).to(this.fabric.device)  # noqa: E731
+        state2 = state["state"]
+    else:
+        handlers = _stage1_handlers(this, folder, state, reporter, request)
+        network, first = this.initialise(classes, settings.seed, **handlers)
+        before, state2 = first.history, None
+        if first.diagnostics and folder.writes:
+            write_json(folder / "pretrain.json", as_dict(first.diagnostics))
+        if folder.writes:
+            save_model(
+                folder / "pretrained.safetensors", network.state_dict(), {"network": this.network_options(classes)}
+            )
+        second = lambda: this.initialise(classes, settings.seed + 1_000_003)[0]  # noqa: E731
+    method_class = METHODS[settings.method]
+    method: Method = method_class(network=network, another=second, loss=settings.loss, **settings.method_options)
+    batches = this.batches(unlabelled=method.uses_unlabelled, augmented=True, seed=settings.seed)
+
+    def save(make: Callable[[], dict[str, Any]], now: bool) -> None:
+        whole = lambda: {"stage": "fit", "history": before, "state": make()}  # noqa: E731
+        folder.checkpoint(whole, every_s=settings.checkpoint_every_s, now=now)
+
+    try:
+        kept, rows = fit(
+            method,
+            batches,
+            this.stage2(),
+            fabric=this.fabric,
+            validate=_validator(this) if this.training.validation else None,
+            state=state2,
+            save=save,
+            report=lambda done, total, row: reporter.step("stage 2", done, total, row),
+            request=request,
+        )
+    except HebbsegError as error:
+        if isinstance(error, Interrupted) or not (folder / "checkpoint.pt").exists():
+            raise
+        raise HebbsegError(f"{error} The last good checkpoint is {folder / 'checkpoint.pt'}.") from error
+    recalibrate_norms(kept, this.calibration())
+    return this.segmenter(kept.cpu().eval()), [*before, *rows]
+
+
+def _validator(this: Run) -> Callable[[nn.Module], float]:
+    """Mean Dice over foreground classes and validation cases, at the size of training."""
+
+    def validate(network: nn.Module) -> float:
+        segmenter = this.segmenter(network)
+        values = []
+        for name in this.training.validation:
+            probabilities = segmenter.probabilities_of_prepared(this.store.images([name])[0])
+            target = this.store.mask(name).numpy()
+            rows = case_metrics(probabilities.argmax(0).numpy(), target, len(this.source.classes))
+            values.append(sum(row["dice"] for row in rows) / len(rows))
+        return sum(values) / len(values)
+
+    return validate

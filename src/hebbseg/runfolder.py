@@ -1,0 +1,116 @@
+"""The folder of a run: what is in it, and whether a run may begin or go on there."""
+
+import csv
+import io
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hebbseg import __version__
+from hebbseg.config import NOT_OF_THE_RESULT, Settings
+from hebbseg.data.splits import Split
+from hebbseg.errors import HebbsegError
+from hebbseg.files import write_json, write_text
+from hebbseg.training.checkpoint import load_checkpoint, save_checkpoint
+
+Row = dict[str, Any]
+
+
+class RunFolder:
+    """``run.json``, ``split.json``, ``history.csv``, ``checkpoint.pt`` and the rest, each written whole or not at all."""
+
+    def __init__(self, path: Path, *, writes: bool = True) -> None:
+        self.path = path
+        self.writes = writes
+        """Off in all processes but the first."""
+        self._last_checkpoint = time.monotonic()
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def begin(self, settings: Settings, split: Split, *, resume: bool) -> dict[str, Any] | None:
+        """Makes the folder, or checks that its run may go on; gives the state to go on from, if there is one."""
+        described = _describe(settings, split)
+        if (self / "run.json").exists():
+            before = self.description()
+            if not resume:
+                raise HebbsegError(
+                    f"{self.path} holds a run already ({before.get('status', 'unknown')}). Go on with it by --resume, or "
+                    "choose another output folder; nothing was overwritten."
+                )
+            self._refuse_changes(before, described)
+            return load_checkpoint(self / "checkpoint.pt") if (self / "checkpoint.pt").exists() else None
+        if resume and self.path.exists() and any(self.path.iterdir()):
+            raise HebbsegError(f"{self.path}: there is no run to resume here (no run.json). Leave --resume out.")
+        if self.path.exists() and any(self.path.iterdir()):
+            raise HebbsegError(f"{self.path} is not empty and holds no run. Choose another output folder.")
+        if self.writes:
+            write_json(self / "run.json", described)
+            split.save(self / "split.json")
+        return None
+
+    def description(self) -> dict[str, Any]:
+        try:
+            answer = json.loads((self / "run.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise HebbsegError(f"{self / 'run.json'}: not readable ({error}). Restore it or start afresh.") from error
+        assert isinstance(answer, dict)
+        return answer
+
+    def note(self, **values: Any) -> None:
+        """Adds to ``run.json``."""
+        if self.writes:
+            write_json(self / "run.json", self.description() | values)
+
+    def checkpoint(self, make: Callable[[], dict[str, Any]], *, every_s: float, now: bool) -> None:
+        """Writes a checkpoint if it is time for one."""
+        if self.writes and (now or time.monotonic() - self._last_checkpoint >= every_s):
+            save_checkpoint(self / "checkpoint.pt", make())
+            self._last_checkpoint = time.monotonic()
+
+    def save_rows(self, name: str, rows: list[Row]) -> None:
+        """A table with every column that some row has."""
+        if not self.writes:
+            return
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self / name, text.getvalue())
+
+    def _refuse_changes(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        old, new = before["settings"], now["settings"]
+        changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k) and k not in NOT_OF_THE_RESULT]
+        if changed:
+            listed = ", ".join(f"{key}: {old.get(key)!r} then, {new.get(key)!r} now" for key in changed)
+            raise HebbsegError(
+                f"{self.path}: this run was begun with other settings ({listed}), so going on would mix two runs. "
+                "Repeat the settings it was begun with, or choose another output folder."
+            )
+        if before["split_hash"] != now["split_hash"]:
+            raise HebbsegError(
+                f"{self.path}: the split is not the one this run was begun with (hash {before['split_hash'][:12]}… then, "
+                f"{now['split_hash'][:12]}… now): the data have changed since. Restore them, or choose another folder."
+            )
+
+
+def _describe(settings: Settings, split: Split) -> dict[str, Any]:
+    return {
+        "status": "running",
+        "settings": settings.model_dump(mode="json"),
+        "seed": settings.seed,
+        "split_hash": split.hash,
+        "split_notes": list(split.provenance.notes),
+        "versions": {
+            "hebbseg": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "monai", "numpy")},
+        },
+        "command": " ".join(["hebbseg", *sys.argv[1:]]) if Path(sys.argv[0]).name == "hebbseg" else "python",
+    }

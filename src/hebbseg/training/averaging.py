@@ -1,0 +1,71 @@
+"""Weights that are averages over the way, and norm statistics that fit them."""
+
+import copy
+from collections.abc import Iterable
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class WeightAverage:
+    """An exponential moving average of a network's weights,
+
+        W̄ ← d W̄ + (1 − d) W,      d = min(decay, (1 + n) / (10 + n)) at update n,
+
+    so that the first updates are not held by the initial weights. Norm statistics are copied, not averaged.
+    """
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.updates = 0
+        self.network = copy.deepcopy(network).eval().requires_grad_(False)
+
+    def to(self, device: torch.device) -> Self:
+        self.network.to(device)
+        return self
+
+    @torch.no_grad()
+    def include(self, network: nn.Module) -> None:
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        self.updates += 1
+        averages, current = ([p.detach() for p in each.parameters()] for each in (self.network, network))
+        torch._foreach_lerp_(averages, current, 1 - decay)
+        for average, buffer in zip(self.network.buffers(), network.buffers(), strict=True):
+            average.copy_(buffer)
+
+    def state_dict(self) -> dict[str, object]:
+        return {"updates": self.updates, "network": self.network.state_dict()}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        assert isinstance(state["updates"], int) and isinstance(state["network"], dict)
+        self.updates = state["updates"]
+        self.network.load_state_dict(state["network"])
+
+
+@torch.no_grad()
+def recalibrate_norms(network: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Takes batch-norm statistics afresh from images (no mask needed): their plain mean over all batches.
+
+    After weights were averaged or rescaled, the old statistics belong to other activations. Dropout is off meanwhile, as
+    it will be when the network is used. A network without batch norm stays as it is.
+    """
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    if not norms:
+        return
+    modes = {module: module.training for module in network.modules()}
+    momenta = {norm: norm.momentum for norm in norms}
+    network.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # torch's word for a plain average over all batches
+        norm.train()
+    try:
+        for images in batches:
+            network(images)
+    finally:
+        for norm, momentum in momenta.items():
+            norm.momentum = momentum
+        for module, training in modes.items():
+            module.training = training
