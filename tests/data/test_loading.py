@@ -440,46 +440,37 @@ def test_la_as_patches():
 # Stage 1 without masks
 
 
-class FolderOfFiles:
-    """images/ and masks/ as files on disk, opened when asked for and not before."""
-
-    spatial_dims, channels, problems, name = 2, 1, (), "folder"
-
-    def __init__(self, root):
-        self.cases = tuple(
-            Case(id=p.stem, image=(p,), mask=(root / "masks" / p.name,)) for p in sorted((root / "images").iterdir())
-        )
-
-    @property
-    def classes(self):
-        raise FileNotFoundError("finding the classes opens masks")
-
-    def image(self, case):
-        return np.asarray(Image.open(case.image[0]))[None]
-
-    def mask(self, case):
-        return (np.asarray(Image.open(case.mask[0])) > 0).astype(np.uint8)
+def folder_of_files(root):
+    made = phantom("pupils", n=24, size=32)
+    for folder in ("images", "masks"):
+        (root / folder).mkdir(parents=True)
+    for case in made.cases:
+        Image.fromarray(made.image(case)[0]).save(root / "images" / f"{case.id}.png")
+        Image.fromarray(made.mask(case) * 255).save(root / "masks" / f"{case.id}.png")
+    return root
 
 
 @pytest.mark.parametrize("memory_limit_bytes", [None, 0])
-def test_stage_1_reads_batches_when_every_mask_file_is_gone(tmp_path, memory_limit_bytes):
-    made = phantom("pupils", n=24, size=32)
-    for folder in ("images", "masks"):
-        (tmp_path / "data" / folder).mkdir(parents=True)
-    for case in made.cases:
-        Image.fromarray(made.image(case)[0]).save(tmp_path / "data" / "images" / f"{case.id}.png")
-        Image.fromarray(made.mask(case) * 255).save(tmp_path / "data" / "masks" / f"{case.id}.png")
-    source = FolderOfFiles(tmp_path / "data")
-    split = make_split(source, labelled="10%")
-    shutil.rmtree(tmp_path / "data" / "masks")
+@pytest.mark.parametrize("removed", ["before listing", "after the split"])
+def test_stage_1_reads_batches_when_every_mask_file_is_gone(tmp_path, memory_limit_bytes, removed):
+    data = folder_of_files(tmp_path / "data")
+    if removed == "before listing":
+        shutil.rmtree(data / "masks")
+        source = open_source(data)
+        split = make_split(source, labelled=0)
+    else:
+        source = open_source(data)
+        split = make_split(source, labelled="10%")
+        shutil.rmtree(data / "masks")
     store = CaseStore.for_training(
         source, split.training, memory_limit_bytes=memory_limit_bytes, folder=tmp_path / "cache"
     )
     batches = Batches(store=store, training=split.training, steps=9, augment=Augment(spatial_dims=2), image_batch=4)
     seen = set()
     for step in range(len(batches)):
-        assert batches.images_only(step).isfinite().all()
+        images = batches.images_only(step)
+        assert images.shape == (4, 1, 128, 128) and images.isfinite().all()
         seen.update(batches.image_ids(step))
     assert seen == set(split.training.images) and not seen & set(split.test)
-    with pytest.raises(FileNotFoundError):
-        store.mask(split.training.labelled[0])
+    with pytest.raises((HebbsegError, FileNotFoundError)):
+        batches.batch(0)
