@@ -14,7 +14,9 @@ def test_round_trips(tmp_path: Path) -> None:
     state = {"step": 3, "tensors": {"w": torch.arange(4.0)}, "rows": [{"loss": 0.5}]}
     save_checkpoint(tmp_path / "c.pt", state)
     back = load_checkpoint(tmp_path / "c.pt")
-    assert back["step"] == 3 and back["rows"] == [{"loss": 0.5}] and torch.equal(back["tensors"]["w"], torch.arange(4.0))
+    assert (
+        back["step"] == 3 and back["rows"] == [{"loss": 0.5}] and torch.equal(back["tensors"]["w"], torch.arange(4.0))
+    )
     save_model(tmp_path / "m.safetensors", {"w": torch.ones(2, 3).T}, {"a": [1]})
     weights, description = load_model(tmp_path / "m.safetensors")
     assert torch.equal(weights["w"], torch.ones(3, 2)) and description == {"a": [1]}

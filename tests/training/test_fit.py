@@ -28,7 +28,9 @@ def batches() -> Batches:
 
 def method(**options) -> Supervised:
     network = UNet(features=(4, 8), seed=0)
-    return Supervised(network=network, another=lambda: UNet(features=(4, 8)), loss=options.pop("loss", "dice+ce"), **options)
+    return Supervised(
+        network=network, another=lambda: UNet(features=(4, 8)), loss=options.pop("loss", "dice+ce"), **options
+    )
 
 
 def weights(network: torch.nn.Module) -> torch.Tensor:

@@ -68,7 +68,9 @@ def test_layers_that_have_settled_end_early() -> None:
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_going_on_from_any_saved_state_ends_in_the_same_weights(layerwise: bool, optimiser: str) -> None:
     rate = 1.0 if optimiser == "sgd" else 0.01
-    stage = Stage1(epochs=2, steps_per_epoch=2, layers=("encoder",), layerwise=layerwise, optimiser=optimiser, rate=rate)
+    stage = Stage1(
+        epochs=2, steps_per_epoch=2, layers=("encoder",), layerwise=layerwise, optimiser=optimiser, rate=rate
+    )
     states: list[dict] = []
     whole, history = learned(stage, save=lambda state: states.append(copy.deepcopy(state)))
     assert len(states) == len(history)

@@ -1,0 +1,239 @@
+"""Whole runs: what they leave behind, being killed, being refused, several processes."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hebbseg import Segmenter
+from hebbseg.config import Settings, make_settings
+from hebbseg.errors import HebbsegError
+from hebbseg.pipeline import pretrain_only
+
+DATA = "phantom:glands?n=20&size=32"
+TINY = {
+    "labelled": "4",
+    "size": (32, 32),
+    "features": (4, 8),
+    "updates": 12,
+    "labelled_batch": 4,
+    "pretrain_epochs": 2,
+    "pretrain_batch": 4,
+    "checkpoint_every_s": 0.0,
+}
+
+
+def train(out: Path, **options) -> Segmenter:
+    return Segmenter.train(DATA, out, quiet=True, **(TINY | options))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    train(out)
+    return out
+
+
+def test_a_run_folder_holds_what_the_design_says(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert names >= {
+        "run.json", "split.json", "history.csv", "progress.png", "model.safetensors", "metrics.csv", "summary.json", "figures",
+        "pretrain.json", "pretrained.safetensors",
+    }  # fmt: skip
+    assert not [name for name in names if name.startswith(".")], "no temporary file stays"
+    run = json.loads((finished / "run.json").read_text())
+    assert run["status"] == "done" and run["settings"]["features"] == [4, 8] and "torch" in run["versions"]
+    summary = json.loads((finished / "summary.json").read_text())
+    split = json.loads((finished / "split.json").read_text())
+    assert run["split_hash"] == split["hash"]
+    assert summary["n"] == len(split["test"])
+    assert set(summary["dice"]) == {"mean", "ci90"} and 0 <= summary["dice_pooled"] <= 1 and summary["unit"] == "px"
+    rows = (finished / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(split["test"])
+
+
+def same_result(a: Path, b: Path) -> None:
+    ours, theirs = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert torch.equal(value, theirs[name]), name
+    assert (a / "history.csv").read_text() == (b / "history.csv").read_text()
+    assert (a / "metrics.csv").read_text() == (b / "metrics.csv").read_text()
+
+
+def test_the_same_seed_gives_the_same_run(finished: Path, tmp_path: Path) -> None:
+    train(tmp_path / "again")
+    same_result(tmp_path / "again", finished)
+
+
+SCRIPT = """
+import json, sys, torch
+torch.set_num_threads(1)
+import hebbseg.pipeline
+from hebbseg import Segmenter
+data, out, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+print("ready", flush=True)
+Segmenter.train(data, out, quiet=True, resume={resume}, **options)
+"""
+
+
+def start(out: Path, *, resume: bool) -> subprocess.Popen:
+    command = [sys.executable, "-c", SCRIPT.format(resume=resume), DATA, str(out), json.dumps(TINY)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline().strip() == "ready"
+    return process
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_in_the_same_weights(finished: Path, tmp_path: Path) -> None:
+    """Three times here; `python -m benchmarks.kill` does ten on a longer run."""
+    out, moments = tmp_path / "killed", random.Random(0)
+    for _ in range(3):
+        process = start(out, resume=(out / "run.json").exists())
+        time.sleep(moments.uniform(0.2, 1.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    last = start(out, resume=(out / "run.json").exists())
+    _, errors = last.communicate(timeout=120)
+    assert last.returncode == 0, errors
+    same_result(out, finished)
+
+
+def test_a_finished_run_is_not_overwritten_and_resuming_it_just_loads(finished: Path) -> None:
+    with pytest.raises(HebbsegError, match=r"holds a run already \(done\).*--resume"):
+        train(finished)
+    assert isinstance(Segmenter.train(DATA, finished, resume=True, quiet=True, **TINY), Segmenter)
+
+
+@pytest.mark.parametrize("change", [{"learning_rate": 0.5}, {"seed": 1}, {"features": (4, 6)}])
+def test_changed_settings_refuse_to_resume_and_say_which(finished: Path, change: dict) -> None:
+    name = next(iter(change))
+    with pytest.raises(HebbsegError, match=f"other settings.*{name}: .* then, .* now"):
+        Segmenter.train(DATA, finished, resume=True, quiet=True, **(TINY | change))
+
+
+def test_changed_data_refuse_to_resume(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = json.loads((finished / "run.json").read_text())
+    changed = run | {"split_hash": "0" * 64}
+    (finished / "run.json").write_text(json.dumps(changed))
+    try:
+        with pytest.raises(HebbsegError, match="the data have changed since"):
+            Segmenter.train(DATA, finished, resume=True, quiet=True, **TINY)
+    finally:
+        (finished / "run.json").write_text(json.dumps(run))
+
+
+def test_how_it_is_computed_may_change(finished: Path) -> None:
+    Segmenter.train(DATA, finished, resume=True, quiet=True, **(TINY | {"checkpoint_every_s": 7.0}))
+
+
+def test_a_folder_with_other_things_in_it_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(HebbsegError, match="not empty"):
+        train(tmp_path)
+    with pytest.raises(HebbsegError, match="no run to resume"):
+        Segmenter.train(DATA, tmp_path, resume=True, quiet=True, **TINY)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("init", ["random", "random-rescaled"])
+def test_other_initialisations(init: str, tmp_path: Path) -> None:
+    train(tmp_path / "run", init=init, updates=2)
+    assert not (tmp_path / "run" / "pretrain.json").exists()
+
+
+def test_control_has_the_norms_of_hebbian_weights_but_random_directions(tmp_path: Path) -> None:
+    train(tmp_path / "control", init="random-rescaled", updates=1)
+    train(tmp_path / "hebbian", init="hebbian", updates=1)
+    control, hebbian = (load_file(tmp_path / name / "pretrained.safetensors") for name in ("control", "hebbian"))
+    for name in ("encoder.level0.conv1.weight", "encoder.level1.conv2.weight"):
+        a, b = control[name].flatten(1), hebbian[name].flatten(1)
+        torch.testing.assert_close(a.norm(dim=1), b.norm(dim=1))
+        assert torch.nn.functional.cosine_similarity(a, b).abs().max() < 0.99
+
+
+def test_pretrained_weights_can_be_carried_over(tmp_path: Path) -> None:
+    settings = make_settings(DATA, TINY | {"labelled": "0"})
+    path = pretrain_only(settings, tmp_path / "stage1")
+    train(tmp_path / "carried", init=str(path), updates=1)
+    train(tmp_path / "own", init="hebbian", updates=1)
+    carried, own = (load_file(tmp_path / name / "pretrained.safetensors") for name in ("carried", "own"))
+    assert torch.equal(carried["encoder.level0.conv1.weight"], load_file(path)["encoder.level0.conv1.weight"])
+    assert own.keys() == carried.keys()
+    with pytest.raises(HebbsegError, match="another network"):
+        train(tmp_path / "other", init=str(path), features=(6, 8))
+
+
+def test_paper_protocol_selects_on_validation(tmp_path: Path) -> None:
+    train(tmp_path / "run", protocol="paper", folds=4, fold=1, validate_every=4)
+    split = json.loads((tmp_path / "run" / "split.json").read_text())
+    assert split["training"]["validation"] and not set(split["training"]["validation"]) & set(split["test"])
+    assert "dice" in (tmp_path / "run" / "history.csv").read_text().splitlines()[0].split(",")
+
+
+def test_volumes(tmp_path: Path) -> None:
+    segmenter = Segmenter.train(
+        "phantom:atrium?n=6&size=24", tmp_path / "run", quiet=True, labelled="2", features=(4, 8), updates=2,
+        patch=(16, 16, 16), labelled_batch=2, pretrain_batch=2, pretrain_epochs=1,
+    )  # fmt: skip
+    assert segmenter.window == (16, 16, 16)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["n"] >= 1
+
+
+def test_pictures_at_their_own_size_in_patches(tmp_path: Path) -> None:
+    segmenter = train(tmp_path / "run", size="native", patch=(16, 16), updates=2)
+    assert segmenter.preparation.size is None and segmenter.window == (16, 16)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"inti": "hebbian"}, "Unknown option 'inti'. Did you mean 'init'"),
+        ({"init": "hebian"}, "init='hebian'.*Did you mean 'hebbian'"),
+        ({"method": "supervized"}, "method 'supervized'. Did you mean 'supervised'"),
+        ({"temperature": -1}, "temperature=-1.*greater than 0"),
+        ({"updates": 0}, "updates=0"),
+        ({"test": "some"}, "test='some'.*auto, official"),
+    ],
+)
+def test_bad_options_are_named_before_anything_is_written(options: dict, words: str, tmp_path: Path) -> None:
+    with pytest.raises(HebbsegError, match=words):
+        train(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings(data="x").seed = 3
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model(tmp_path: Path) -> None:
+    """Without norm layers and dropout, two processes with half a batch each compute what one computes with all of it."""
+    code = (
+        "import sys, json, torch; torch.set_num_threads(1); from hebbseg import Segmenter; "
+        "Segmenter.train(sys.argv[1], sys.argv[2], quiet=True, **json.loads(sys.argv[3]))"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(code)
+    for devices in (1, 2):
+        options = TINY | {"norm": "none", "dropout": 0.0, "devices": devices, "accelerator": "cpu", "augment": False}
+        options |= {"updates": 3, "loss": "dice+ce", "optimiser": "sgd", "learning_rate": 0.01, "clip": None}
+        command = [sys.executable, str(script), DATA, str(tmp_path / str(devices)), json.dumps(options)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+    first, second = (load_file(tmp_path / n / "pretrained.safetensors") for n in ("1", "2"))
+    for name, value in first.items():
+        torch.testing.assert_close(value, second[name], rtol=1e-4, atol=1e-5)
+    trained = load_file(tmp_path / "2" / "model.safetensors")
+    assert all(value.isfinite().all() for value in trained.values())
