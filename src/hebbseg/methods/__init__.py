@@ -1,6 +1,72 @@
 """Every way of stage 2, by the name the command line uses."""
 
-from hebbseg.methods.base import Method
-from hebbseg.methods.supervised import Supervised
+from collections.abc import Callable, Mapping
+from typing import Any
 
-METHODS: dict[str, type[Method]] = {"supervised": Supervised}
+from hebbseg.data.augment import Augment
+from hebbseg.errors import look_up
+from hebbseg.methods.base import Method
+from hebbseg.methods.bcp import BidirectionalCopyPaste
+from hebbseg.methods.cct import CrossConsistency
+from hebbseg.methods.cps import CrossPseudoSupervision
+from hebbseg.methods.dtc import DualTaskConsistency
+from hebbseg.methods.em import EntropyMinimisation
+from hebbseg.methods.fixmatch import FixMatch
+from hebbseg.methods.mean_teacher import MeanTeacher
+from hebbseg.methods.options import Option, checked_options, help_text, options_of
+from hebbseg.methods.supervised import Supervised
+from hebbseg.methods.uamt import UncertaintyAwareMeanTeacher
+from hebbseg.methods.unimatch import UniMatch
+from hebbseg.methods.urpc import PyramidConsistency
+from hebbseg.networks.unet import UNet
+
+METHODS: dict[str, type[Method]] = {
+    "supervised": Supervised,
+    "em": EntropyMinimisation,
+    "mean-teacher": MeanTeacher,
+    "uamt": UncertaintyAwareMeanTeacher,
+    "cct": CrossConsistency,
+    "cps": CrossPseudoSupervision,
+    "urpc": PyramidConsistency,
+    "dtc": DualTaskConsistency,
+    "fixmatch": FixMatch,
+    "unimatch": UniMatch,
+    "bcp": BidirectionalCopyPaste,
+}
+
+
+def method_class(name: str) -> type[Method]:
+    """The class behind a name, or an error that says which names there are."""
+    found = look_up(name, dict(METHODS), "method")
+    assert isinstance(found, type) and issubclass(found, Method)
+    return found
+
+
+def make_method(
+    name: str,
+    *,
+    network: UNet,
+    another: Callable[[], UNet],
+    loss: str,
+    augment: Augment | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Method:
+    """A method ready to train; its options are checked, and converted where they came as text.
+
+    Arguments:
+        network, another, loss, augment: see `Method`.
+        options: the method's own, by name; `list_options` tells them.
+    """
+    cls = method_class(name)
+    own = checked_options(name, cls, options or {})
+    return cls(network=network, another=another, loss=loss, augment=augment, **own)
+
+
+def list_options(name: str) -> list[Option]:
+    """The options of a method, with types, defaults and meanings."""
+    return options_of(method_class(name))
+
+
+def method_help(name: str) -> str:
+    """What ``hebbseg train --method NAME --help-method`` prints."""
+    return help_text(name, method_class(name))

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
 
+from hebbseg.data.augment import Augment
+from hebbseg.errors import HebbsegError
 from hebbseg.methods.losses import segmentation_loss
 from hebbseg.networks.unet import UNet
 
@@ -27,24 +29,40 @@ class Step:
     generator: torch.Generator
 
 
+class Parts(TypedDict):
+    """What every method is made of; see `Method`. The other keywords of a method's constructor are its options."""
+
+    network: UNet
+    another: Callable[[], UNet]
+    loss: str
+    augment: NotRequired[Augment | None]
+
+
 class Method(nn.Module):
     """A way to learn from a few masks and, perhaps, from images without.
 
     A subclass holds all networks it trains as submodules, so that its ``state_dict`` is all that a checkpoint needs.
     ``network`` is the plain UNet that is kept in the end. Networks that follow (teachers) have ``requires_grad`` off.
+    Its own options are typed keywords of its constructor, with the values of the original paper as defaults and a line
+    each under "Options" in its docstring: the command line and the docs take them from there.
 
     Arguments:
         network: initialised already.
         another: makes a further network, initialised the same way from another seed; for methods with two.
         loss: the supervised criterion, ``"dice+ce"`` or ``"dice"``.
+        augment: gives strong views; default `Augment` with its own strengths.
     """
 
     uses_unlabelled: ClassVar[bool] = True
 
-    def __init__(self, *, network: UNet, another: Callable[[], UNet], loss: str) -> None:
+    def __init__(
+        self, *, network: UNet, another: Callable[[], UNet], loss: str, augment: Augment | None = None
+    ) -> None:
         super().__init__()
         self.network = network
+        self.loss_name = loss
         self.criterion = segmentation_loss(loss)
+        self.augment = augment or Augment(spatial_dims=network.spatial_dims)
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         """The terms of this update's loss, each already weighted; the loop minimises their sum."""
@@ -62,3 +80,12 @@ class Method(nn.Module):
         logits = self.network(images)
         assert isinstance(logits, Tensor)
         return logits
+
+    def needed(self, unlabelled: Tensor | None) -> Tensor:
+        """The unlabelled images, or an error that says why there are none."""
+        if unlabelled is None or not len(unlabelled):
+            raise HebbsegError(
+                f"{type(self).__name__} learns from unlabelled images, and the batch has none. Set unlabelled_batch to 1 or "
+                "more, or use method supervised."
+            )
+        return unlabelled

@@ -1,0 +1,113 @@
+"""A method's options: found in its constructor, explained in its docstring, checked before it is made."""
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, Field, ValidationError, create_model
+
+from hebbseg.errors import HebbsegError, did_you_mean
+
+Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option of a method: its name, its type in words, its default and what it means."""
+
+    name: str
+    kind: str
+    default: Any
+    description: str
+
+
+def options_of(cls: type) -> list[Option]:
+    """The options of a method: keywords of its own constructor that have a default."""
+    explained = _explained(inspect.getdoc(cls) or "")
+    return [
+        Option(name=name, kind=_in_words(hint), default=default, description=explained.get(name, ""))
+        for name, (hint, default) in _signature(cls).items()
+    ]
+
+
+def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with their right types, or an error that names the option, what it got and what it takes."""
+    fields = _signature(cls)
+    for name in options:
+        if name not in fields:
+            remedy = did_you_mean(name, fields) if fields else "It has no options."
+            raise HebbsegError(f"Method {method} has no option {name!r}. {remedy}")
+    # pydantic's stub wants literal keywords.
+    model: Any = create_model(method, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
+    try:
+        made = model(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        meaning = next(option.description for option in options_of(cls) if option.name == name)
+        raise HebbsegError(f"Method {method}, option {name}={first['input']!r} ({meaning}): {first['msg']}.") from None
+    return {name: getattr(made, name) for name in fields}
+
+
+def options_table(cls: type) -> str:
+    """The options as a Markdown table; the pages in docs/methods hold exactly this."""
+    lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{o.name}` | {o.kind} | `{_shown(o.default)}` | {o.description} |" for o in options_of(cls)]
+    return "\n".join(lines) if len(lines) > 2 else "None."
+
+
+def help_text(method: str, cls: type) -> str:
+    """What ``--help-method`` prints: the docstring without its list of options, then the options with their defaults."""
+    about = re.split(r"\n\s*Options:\n", inspect.getdoc(cls) or "")[0].rstrip()
+    options = options_of(cls)
+    lines = [f"{method}: {about}", ""]
+    lines += ["Options:"] if options else ["It has no options of its own."]
+    lines += [f"  {o.name}={_shown(o.default)}  ({o.kind}) {o.description}" for o in options]
+    return "\n".join(lines)
+
+
+def _shown(default: Any) -> str:
+    return f"{default:.3g}" if isinstance(default, float) else str(default)
+
+
+def _signature(cls: type) -> dict[str, tuple[Any, Any]]:
+    """Name → (type, default) of every keyword that only this method has."""
+    constructor = cls.__dict__.get("__init__")
+    if constructor is None:
+        return {}
+    hints = get_type_hints(constructor, include_extras=True)
+    parameters = inspect.signature(constructor).parameters.values()
+    return {p.name: (hints[p.name], p.default) for p in parameters if p.default is not p.empty and p.name != "augment"}
+
+
+def _explained(docstring: str) -> dict[str, str]:
+    """The lines under "Options:", by name; a line that is indented further goes on with the one before."""
+    _, _, section = docstring.partition("\nOptions:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if line and not line.startswith(" "):
+            break
+        entry = re.match(r"    (\w+): (.*)", line)
+        if entry:
+            name = entry[1]
+            found[name] = entry[2]
+        elif line.strip() and name:
+            found[name] += " " + line.strip()
+    return found
+
+
+def _in_words(hint: Any) -> str:
+    """``Annotated[float, Field(ge=0, le=1)]`` → "number, from 0, up to 1"; ``Literal["a", "b"]`` → "a, b"."""
+    if get_origin(hint) is Literal:
+        return " or ".join(get_args(hint))
+    base, limits = (hint, []) if get_origin(hint) is not Annotated else (get_args(hint)[0], get_args(hint)[1].metadata)
+    words = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
+    kind = {float: "number", int: "whole number", bool: "true or false", str: "text"}[base]
+    bounds = [words[key].format(getattr(limit, key)) for limit in limits for key in words if hasattr(limit, key)]
+    return ", ".join([kind, *bounds])
