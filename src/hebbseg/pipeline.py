@@ -14,9 +14,11 @@ from hebbseg.config import Settings
 from hebbseg.data.augment import Augment
 from hebbseg.data.batches import Batches
 from hebbseg.data.cases import Source
+from hebbseg.data.check import examine
 from hebbseg.data.loading import CaseStore
 from hebbseg.data.preparation import Preparation
 from hebbseg.data.sources import open_source
+from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits import Split, TrainingCases, make_split
 from hebbseg.errors import HebbsegError, look_up
 from hebbseg.evaluation.evaluate import describe_summary, evaluate
@@ -160,7 +162,7 @@ def run(settings: Settings, out: Path, *, resume: bool = False, reporter: Report
     look_up(settings.method, dict(METHODS), "method")
     check_init(settings.init)
     fabric = make_fabric(settings)
-    source, split = _data(settings, reporter)
+    source, split = _data(settings, reporter, masks=True)
     if not split.training.labelled:
         raise HebbsegError(
             f"{settings.data}: no training case has a mask, so there is nothing to fine-tune on. Learn from the images alone "
@@ -217,7 +219,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     reporter = reporter or Quiet()
     check_init(settings.init)
     fabric = make_fabric(settings)
-    source, split = _data(settings.model_copy(update={"labelled": "0"}), reporter)
+    source, split = _data(settings.model_copy(update={"labelled": "0"}), reporter, masks=False)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
     state = folder.begin(settings, split, resume=resume)
     this = Run(settings, source, split, fabric)
@@ -251,21 +253,17 @@ def make_fabric(settings: Settings) -> Fabric:
     return fabric
 
 
-def _data(settings: Settings, reporter: Reporter) -> tuple[Source, Split]:
-    source = open_source(
+def _data(settings: Settings, reporter: Reporter, *, masks: bool) -> tuple[Source, Split]:
+    """The source, without what cannot be read, and the split. ``masks`` off opens no mask."""
+    source: Source = open_source(
         settings.data,
         label_map=settings.label_map,
         group=settings.group,
         mask_threshold=settings.mask_threshold,
         instances=settings.instances,
     )
-    fatal = [problem for problem in source.problems if problem.fatal]
-    if fatal:
-        raise HebbsegError("\n".join(str(problem) for problem in fatal[:5]))
-    if source.problems:
-        reporter.say(
-            f"{len(source.problems)} problems with the data (`hebbseg check` lists all), first: {source.problems[0]}"
-        )
+    if isinstance(source, FileSource):
+        source = _usable(source, reporter, masks=masks)
     test: str | float = settings.test if settings.test in ("auto", "official") else _number(settings.test)
     split = make_split(
         source,
@@ -284,6 +282,22 @@ def _data(settings: Settings, reporter: Reporter) -> tuple[Source, Split]:
     for note in split.provenance.notes:
         reporter.say(f"note: {note}")
     return source, split
+
+
+def _usable(source: FileSource, reporter: Reporter, *, masks: bool) -> FileSource:
+    """The cases that can be read, every one of them looked at; says how many are left out, and why."""
+    total = len(source.cases)
+    count = iter(range(1, total + 1))
+    found = examine(source, masks=masks, on_case=lambda: reporter.step("reading", next(count), total, {}))
+    if found.fatal:
+        raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
+    left_out = total - len(found.usable)
+    if found.problems:
+        reporter.say(
+            f"{len(found.problems)} problems with the data, {left_out} of {total} cases left out; `hebbseg check` lists all. "
+            f"First: {found.problems[0]}"
+        )
+    return source.with_cases(found.usable)
 
 
 def _number(text: str) -> float:

@@ -100,7 +100,7 @@ def test_a_diverging_loss_stops_and_says_where(batches: Batches) -> None:
     with torch.no_grad():
         m.network.head.bias.fill_(float("nan"))
     before = weights(m.network).nan_to_num()
-    with pytest.raises(HebbsegError, match="became nan at update 0.*Lower the learning rate"):
+    with pytest.raises(HebbsegError, match=r"became nan at update 0.*Lower the learning rate"):
         fit(m, batches, Stage2(updates=3))
     assert torch.equal(weights(m.network).nan_to_num(), before)
 

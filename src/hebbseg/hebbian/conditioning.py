@@ -92,29 +92,38 @@ class Whitening:
     groups: int
     covariance: Running = field(default_factory=Running)
     forwards: int = 0
-    _factor: Tensor | None = None
+    _metric: Tensor | None = None
+    _inverse: Tensor | None = None
 
     def include(self, signal: Tensor, mean: Tensor) -> None:
         """Looks at the signal (B, C, *n), whose running channel means are given, every `COVARIANCE_EVERY` forwards."""
         if self.forwards % COVARIANCE_EVERY == 0:
             centred = signal - mean.view(1, -1, *[1] * (signal.dim() - 2))
             self.covariance.include(patch_covariance(centred, self.kernel, self.dilation, self.groups))
-            self._factor = None
+            self._metric = self._inverse = None
         self.forwards += 1
+
+    def restore(self, forwards: int) -> None:
+        """Goes on after so many forwards, with a covariance that was set from outside."""
+        self.forwards = forwards
+        self._metric = self._inverse = None
 
     def metric(self) -> Tensor:
         """P⁻² = (C/λ + ε) / (1 + ε), which measures a filter W as its V in the whitened space: |V|² = W P⁻² Wᵀ."""
+        if self._metric is not None:
+            return self._metric
         covariance = self.covariance.value
         assert covariance is not None
         scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(covariance.dtype).tiny)
         eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-        return (covariance / scale[:, None, None] + self.strength * eye) / (1 + self.strength)
+        self._metric = (covariance / scale[:, None, None] + self.strength * eye) / (1 + self.strength)
+        return self._metric
 
     def decorrelate(self, rows: Tensor) -> Tensor:
         """rows · P² for (groups, units, size) rows."""
-        if self._factor is None:
-            self._factor = torch.linalg.cholesky(self.metric())
-        return torch.cholesky_solve(rows.mT, self._factor).mT
+        if self._inverse is None:
+            self._inverse = torch.cholesky_inverse(torch.linalg.cholesky(self.metric()))
+        return rows @ self._inverse
 
     def norms(self, rows: Tensor) -> Tensor:
         """The norm of each row in the whitened space: (groups, units, size) → (groups, units, 1)."""

@@ -112,7 +112,7 @@ class Geometry:
         for k, left in enumerate(slices):
             a = self.by_group(left)  # (B, G, U, N)
             for m in range(k, count):
-                block = torch.einsum("bgun,bgvn->guv", a, self.by_group(slices[m]))
+                block = (a @ self.by_group(slices[m]).mT).sum(0)  # (G, U, U)
                 moments[:, :, k, :, m] = block
                 moments[:, :, m, :, k] = block.mT
         return moments

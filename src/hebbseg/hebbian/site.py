@@ -163,7 +163,7 @@ class Site:
             self._use(memory.abs())
         else:
             units = geometry.by_group(activation)  # (B, G, U, N)
-            memory = torch.einsum("bgun,bgvn->guv", units, units)
+            memory = (units @ units.mT).sum(0)  # (G, U, U)
             self._use(memory.diagonal(dim1=-2, dim2=-1))
         return Sums(correlation, memory, _count(gate))
 
@@ -265,7 +265,7 @@ class Site:
         for name, average in self._averages().items():
             average.value, average.seen = state[name]["value"], state[name]["seen"]
         if self.whitening is not None:
-            self.whitening.forwards = state["forwards"]
+            self.whitening.restore(state["forwards"])
         self.initial, self.usage = state["initial"], state["usage"]
 
     def _averages(self) -> dict[str, Running]:
