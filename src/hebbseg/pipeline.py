@@ -20,15 +20,15 @@ from hebbseg.data.preparation import Preparation
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits import Split, TrainingCases, make_split
-from hebbseg.errors import HebbsegError, look_up
+from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.evaluate import describe_summary, evaluate
 from hebbseg.evaluation.metrics import case_metrics
 from hebbseg.evaluation.overlay import overlay
 from hebbseg.figures import draw_grid, draw_history
 from hebbseg.files import write_json
 from hebbseg.hebbian.diagnostics import as_dict
-from hebbseg.methods import METHODS
-from hebbseg.methods.base import Method
+from hebbseg.methods import make_method, method_class
+from hebbseg.methods.options import checked_options
 from hebbseg.networks.unet import UNet
 from hebbseg.progress import Quiet, Reporter
 from hebbseg.runfolder import RunFolder
@@ -159,7 +159,7 @@ class Run:
 def run(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Segmenter:
     """Both stages and the evaluation; leaves everything in ``out`` (see DESIGN: a run folder)."""
     reporter = reporter or Quiet()
-    look_up(settings.method, dict(METHODS), "method")
+    checked_options(settings.method, method_class(settings.method), settings.method_options)
     check_init(settings.init)
     fabric = make_fabric(settings)
     source, split = _data(settings, reporter, masks=True)
@@ -341,8 +341,14 @@ def _train(
                 folder / "pretrained.safetensors", network.state_dict(), {"network": this.network_options(classes)}
             )
         second = lambda: this.initialise(classes, settings.seed + 1_000_003)[0]  # noqa: E731
-    method_class = METHODS[settings.method]
-    method: Method = method_class(network=network, another=second, loss=settings.loss, **settings.method_options)
+    method = make_method(
+        settings.method,
+        network=network,
+        another=second,
+        loss=settings.loss,
+        augment=this.augment,
+        options=settings.method_options,
+    )
     batches = this.batches(unlabelled=method.uses_unlabelled, augmented=True, seed=settings.seed)
 
     def save(make: Callable[[], dict[str, Any]], now: bool) -> None:
