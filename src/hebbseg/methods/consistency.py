@@ -112,5 +112,5 @@ def without_dropout(network: nn.Module) -> Iterator[None]:
 
 def seed_of(network: nn.Module) -> int:
     """A seed that follows from the network's weights: what is drawn beside it differs where the network differs."""
-    first = next(network.parameters()).detach().cpu().contiguous()
+    first = next(network.parameters()).detach().float().cpu().contiguous()
     return int.from_bytes(hashlib.sha256(first.numpy().tobytes()).digest()[:8], "little") >> 1

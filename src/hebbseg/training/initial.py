@@ -11,10 +11,13 @@ from torch import Tensor
 
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.hebbian.diagnostics import LayerDiagnostics
+from hebbseg.methods.superpix import SuperpixelEpisodes
+from hebbseg.methods.vae import VariationalAutoEncoder
 from hebbseg.networks.unet import UNet
 from hebbseg.training.averaging import recalibrate_norms
 from hebbseg.training.checkpoint import load_model
 from hebbseg.training.interrupt import Request
+from hebbseg.training.pretext import Pretext, train_pretext
 from hebbseg.training.pretrain import Stage1, pretrain
 
 Row = dict[str, Any]
@@ -70,10 +73,35 @@ def hebbian(network: UNet, context: Context) -> Initialised:
     return Initialised(history=result.history, diagnostics=result.diagnostics)
 
 
+def vae(network: UNet, context: Context) -> Initialised:
+    """A variational auto-encoder on all training images; its encoder and decoder are the network's."""
+    return _by_pretext(VariationalAutoEncoder(network=network), context)
+
+
+def superpix(network: UNet, context: Context) -> Initialised:
+    """Superpixels of all training images, found again in transformed copies."""
+    return _by_pretext(SuperpixelEpisodes(network=network), context)
+
+
+def _by_pretext(pretext: Pretext, context: Context) -> Initialised:
+    history = train_pretext(
+        pretext,
+        context.images,
+        state=context.state,
+        save=context.save,
+        report=context.report,
+        request=context.request,
+    )
+    recalibrate_norms(pretext.network, context.calibration())
+    return Initialised(history=history)
+
+
 INITS: dict[str, Callable[[UNet, Context], Initialised]] = {
     "hebbian": hebbian,
     "random": random,
     "random-rescaled": random_rescaled,
+    "vae": vae,
+    "superpix": superpix,
 }
 
 
