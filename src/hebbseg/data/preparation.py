@@ -1,5 +1,6 @@
 """From an image as its file has it to the array that is kept in memory, and from there to what a network sees."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,13 +69,36 @@ class Preparation:
             return self._resized(torch.from_numpy(np.ascontiguousarray(array)))
         # float32 holds every 16-bit value exactly; scaling comes after resizing, which makes the array smaller.
         values = self._resized(torch.from_numpy(array.astype(np.float32))).numpy()
+        return self._scaling(values, array.dtype)(values)
+
+    def of_parts(self, sample: np.ndarray) -> Callable[[np.ndarray], Tensor]:
+        """`image` for parts (C, *s) of one image that is too large to be read whole.
+
+        Its mean, spread and percentiles are those of ``sample`` (C, *t), some of its pixels from everywhere. There is no
+        resizing of parts, so ``size`` must be None.
+        """
+        if self.size is not None:
+            raise HebbsegError(f"size={self.size}: an image that is resized cannot be prepared in parts; size is None.")
+        if self.normalise == "unit" and sample.dtype == np.uint8:
+            return lambda part: torch.from_numpy(np.ascontiguousarray(part))
+        scaling = self._scaling(sample.astype(np.float32), sample.dtype)
+        return lambda part: scaling(part.astype(np.float32))
+
+    def _scaling(self, values: np.ndarray, dtype: np.dtype) -> Callable[[np.ndarray], Tensor]:
+        """From values (C, *s) of that image to what is kept of them."""
         if self.normalise == "zscore":
-            normal = np.stack([_zscore(channel) for channel in values])
-        elif np.issubdtype(array.dtype, np.integer):
-            normal = values / np.iinfo(array.dtype).max
+            by_channel = [_zscore(channel) for channel in values]
+        elif np.issubdtype(dtype, np.integer):
+            largest = np.iinfo(dtype).max
+            return lambda part: torch.from_numpy((part / largest).astype(np.float16))
         else:
-            normal = _percentile_unit(values)
-        return torch.from_numpy(normal.astype(np.float16))
+            by_channel = [_percentile_unit(values)] * len(values)
+
+        def scaled(part: np.ndarray) -> Tensor:
+            normal = [scale(channel) for scale, channel in zip(by_channel, part, strict=True)]
+            return torch.from_numpy(np.stack(normal).astype(np.float16))
+
+        return scaled
 
     def mask(self, array: np.ndarray) -> Tensor:
         """(*S) class indices → (*size), uint8."""
@@ -121,22 +145,22 @@ def _without_outliers(values: np.ndarray, low: float, high: float) -> np.ndarray
     return np.clip(values, 2 * low - high, 2 * high - low)
 
 
-def _zscore(channel: np.ndarray) -> np.ndarray:
-    finite = np.isfinite(channel)
-    if not finite.any():
-        return np.zeros_like(channel)
-    clipped = _without_outliers(channel, *_percentiles(channel[finite]))
-    inside = clipped[finite].astype(np.float64)
+def _zscore(channel: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    finite = channel[np.isfinite(channel)]
+    if not finite.size:
+        return np.zeros_like
+    low, high = _percentiles(finite)
+    inside = _without_outliers(finite, low, high).astype(np.float64)
     mean, spread = inside.mean(), inside.std()
     # An image of one grey stays 0, whatever rounding leaves of its spread.
     scale = 1 / spread if spread > 1e-6 * max(1.0, abs(mean)) else 0.0
-    return np.where(finite, (clipped - mean) * scale, 0.0)
+    return lambda part: np.where(np.isfinite(part), (_without_outliers(part, low, high) - mean) * scale, 0.0)
 
 
-def _percentile_unit(values: np.ndarray) -> np.ndarray:
-    finite = np.isfinite(values)
-    if not finite.any():
-        return np.zeros_like(values)
-    low, high = _percentiles(values[finite])
+def _percentile_unit(values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return np.zeros_like
+    low, high = _percentiles(finite)
     extent = high - low if high > low else 1.0
-    return np.where(finite, (_without_outliers(values, low, high) - low) / extent, 0.0)
+    return lambda part: np.where(np.isfinite(part), (_without_outliers(part, low, high) - low) / extent, 0.0)
