@@ -153,6 +153,7 @@ class Run:
             classes=self.source.classes,
             window=self.window(),
             tta=self.settings.tta,
+            axes=getattr(self.source, "axes", "stored"),  # generated images have no files
         )
 
 

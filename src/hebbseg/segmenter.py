@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hebbseg import __version__
 from hebbseg.data.cases import ClassInfo
-from hebbseg.data.formats import read_image
+from hebbseg.data.formats import match_axes, read_image
+from hebbseg.data.imagefile import Axes, user_values
 from hebbseg.data.preparation import Preparation
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.inference import predict_probabilities
@@ -30,6 +32,8 @@ class Segmenter:
         classes: index, the user's own value and name of each class.
         window: size of sliding windows, or None for whole images.
         tta: averaging over mirrored (and turned) images.
+        axes: order of the axes of the files it was trained on; files of another order are turned to it and their
+            masks back. "stored" takes every file as it is.
     """
 
     network: UNet
@@ -38,6 +42,7 @@ class Segmenter:
     classes: tuple[ClassInfo, ...]
     window: tuple[int, ...] | None = None
     tta: Literal["none", "flips", "flips+rot"] = "none"
+    axes: Axes = "stored"
 
     @classmethod
     def train(
@@ -67,21 +72,26 @@ class Segmenter:
 
     def predict(self, image: np.ndarray | str | Path) -> np.ndarray:
         """The mask of an image, at its own size, in the class values of the user's masks (indices for colour masks)."""
-        indices = self.probabilities(image).argmax(0).numpy().astype(np.uint8)
-        values = [info.value for info in self.classes]
-        if all(isinstance(value, int) for value in values):
-            table = np.array(values)
-            return table.astype(np.min_scalar_type(int(table.max())) if table.min() >= 0 else table.dtype)[indices]
-        return indices
+        return user_values(self.probabilities(image).argmax(0).numpy(), self.classes)
 
     def probabilities(self, image: np.ndarray | str | Path) -> Tensor:
         """Class probabilities (K, *S) at the image's own size.
 
         An array is (*S) or, with channels, (*S, C) or (C, *S); a path is any file that `hebbseg check` can read.
+        Grey and colour are turned into each other where the model needs it, and opacity is dropped.
         """
-        array = read_image(image).array if isinstance(image, str | Path) else np.asarray(image)
-        array = self._channels_first(array, first=isinstance(image, str | Path))
-        return self.probabilities_of_channels(array)
+        if isinstance(image, str | Path):
+            file = read_image(image)
+            return self.probabilities_of_file(file.array, file.axes)
+        return self.probabilities_of_channels(self.as_channels(_channels_first(np.asarray(image), self.network)))
+
+    def probabilities_of_file(self, array: np.ndarray, axes: Axes) -> Tensor:
+        """As `probabilities`, of (C, *S) as `read_image` gives it, in the order of axes it has."""
+        turned = match_axes(np.moveaxis(array, 0, -1), axes, self.axes, dims=array.ndim - 1)  # (C, *S) → (*S', C)
+        probabilities = self.probabilities_of_channels(self.as_channels(np.moveaxis(turned, -1, 0)))
+        # (K, *S') → (*S', K) → (*S, K) → (K, *S)
+        back = match_axes(probabilities.movedim(0, -1).numpy(), self.axes, axes, dims=array.ndim - 1)
+        return torch.from_numpy(np.moveaxis(back, -1, 0))
 
     def probabilities_of_channels(self, array: np.ndarray) -> Tensor:
         """As `probabilities`, of an array (C, *S) with the network's number of channels."""
@@ -112,7 +122,7 @@ class Segmenter:
             classes = tuple(ClassInfo(**_class(info)) for info in description["classes"])
             preparation = Preparation.from_description(description["preparation"])
             window = None if description["window"] is None else tuple(description["window"])
-            tta = description["tta"]
+            tta, axes = description["tta"], description.get("axes", "stored")
         except (KeyError, TypeError, RuntimeError) as error:
             raise HebbsegError(f"{path}: the model's description does not fit ({error}). Train it again.") from error
         return cls(
@@ -122,6 +132,7 @@ class Segmenter:
             classes=classes,
             window=window,
             tta=tta,
+            axes=axes,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -132,18 +143,15 @@ class Segmenter:
             "classes": [asdict(info) for info in self.classes],
             "window": None if self.window is None else list(self.window),
             "tta": self.tta,
+            "axes": self.axes,
         }
 
-    def _channels_first(self, array: np.ndarray, *, first: bool) -> np.ndarray:
-        """To (C, *S) with the network's number of channels; grey and colour are turned into each other where needed."""
+    def as_channels(self, array: np.ndarray) -> np.ndarray:
+        """(C, *S) with any reasonable number of channels → the number the network takes."""
         wanted, dims = self.network.in_channels, self.spatial_dims
-        if array.ndim == dims:
-            array = array[None]
-        elif array.ndim == dims + 1 and not first and array.shape[-1] in {wanted, 1, 3, 4} and array.shape[0] != wanted:
-            array = np.moveaxis(array, -1, 0)
         if array.ndim != dims + 1:
             raise HebbsegError(
-                f"An array of shape {array.shape}: this model takes {dims} spatial axes and {wanted} channels, "
+                f"An image of shape {array.shape}: this model takes {dims} spatial axes and {wanted} channels, "
                 f"{'(H, W), (H, W, C) or (C, H, W)' if dims == 2 else '(D, H, W), (D, H, W, C) or (C, D, H, W)'}."
             )
         if len(array) == 4 and wanted == 3:
@@ -151,10 +159,28 @@ class Segmenter:
         if len(array) == 1 and wanted == 3:
             array = np.repeat(array, 3, axis=0)
         if len(array) in (3, 4) and wanted == 1:
-            array = np.round(np.tensordot((0.299, 0.587, 0.114), array[:3].astype(float), 1))[None].astype(array.dtype)
+            grey = np.tensordot((0.299, 0.587, 0.114), array[:3].astype(float), 1)[None]
+            array = (np.round(grey) if array.dtype.kind in "iu" else grey).astype(array.dtype)
         if len(array) != wanted:
             raise HebbsegError(f"An image with {len(array)} channels: this model was trained on {wanted}.")
         return array
+
+
+def _channels_first(array: np.ndarray, network: UNet) -> np.ndarray:
+    """An array as people hold it in memory, channels first, in a number type that image files have."""
+    dims, wanted = network.spatial_dims, network.in_channels
+    if array.dtype.kind not in "buif":
+        raise HebbsegError(f"An image of type {array.dtype}: allowed are whole and floating-point numbers.")
+    if array.dtype == np.bool_:
+        array = array.astype(np.uint8) * np.uint8(255)
+    if array.dtype in (np.int64, np.uint64) and array.size and array.min() >= 0 and array.max() < 2**16:
+        # numpy's usual whole numbers; no image file has them, and scaling by their largest would leave nothing.
+        array = array.astype(np.min_scalar_type(int(array.max())))
+    if array.ndim == dims:
+        return array[None]
+    if array.ndim == dims + 1 and array.shape[-1] in {wanted, 1, 3, 4} and array.shape[0] != wanted:
+        return np.moveaxis(array, -1, 0)
+    return array
 
 
 def _class(info: dict[str, Any]) -> dict[str, Any]:
