@@ -99,7 +99,7 @@ class SuperpixelEpisodes(nn.Module):
     """
 
     steps = 300
-    rate = 1e-3
+    rate = 2e-3
 
     def __init__(
         self, *, network: UNet, segments: Literal["auto", "felzenszwalb", "slic"] = "auto", cells: int = 4
@@ -110,7 +110,7 @@ class SuperpixelEpisodes(nn.Module):
         self.cells = cells
         self.augment = Augment(spatial_dims=network.spatial_dims)
 
-    def loss(self, images: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, progress: float, generator: torch.Generator) -> dict[str, Tensor]:
         masks = pseudo_masks(images, self.segments, generator)
         copies, moved = self.augment.weak(images, masks, generator)
         assert moved is not None

@@ -4,9 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hebbseg.methods.consistency import seed_of
+from hebbseg.methods.consistency import ramp_up, seed_of
 from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import _CONV, UNet, initialise
+
+RAMP_SHARE = 0.5  # of the training until β has its full value; a full divergence from the start empties the latent
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
@@ -14,15 +16,22 @@ def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
     return 0.5 * (mean.square() + log_variance.exp() - log_variance - 1).flatten(1).sum(dim=1)
 
 
+def standardised(images: Tensor) -> Tensor:
+    """Each channel less its mean over the batch, divided by its spread. Shapes: (B, C, *S) → the same."""
+    spread, mean = torch.std_mean(images, dim=(0, *range(2, images.ndim)), keepdim=True)
+    return (images - mean) / spread.clamp_min(1e-6)
+
+
 class VariationalAutoEncoder(nn.Module):
     """The plain UNet's encoder and decoder around a latent, trained to give the image back:
 
         L = ½ ln( ‖x − x̂‖² / D ) + β KL( q(z|x) ‖ N(0, 1) ) / D        per image of D numbers
 
-    which is the negative evidence bound of a Gaussian decoder whose variance is the best one for the data, up to constants.
-    z = μ + σ ε is sampled from two 1×1 convolutions of the coarsest map; a third leads back into the decoder. The skips
+    x standardised channel by channel: the negative evidence bound, up to constants, of a Gaussian decoder whose variance is
+    the best one for the data. z = μ + σ ε is sampled from two 1×1 convolutions of the coarsest map; a third leads back into the decoder. The skips
     are zero meanwhile: all that the decoder knows of the image came through z, and its weights for skips stay as
-    initialised. Afterwards the UNet has neither latent nor sampling.
+    initialised. β rises from 0 over the first half, lest the latent be emptied before the decoder can use it. Afterwards
+    the UNet has neither latent nor sampling.
 
     Kingma and Welling, Auto-encoding variational Bayes, ICLR 2014; the variance as in Rybkin et al., ICML 2021.
 
@@ -34,7 +43,7 @@ class VariationalAutoEncoder(nn.Module):
     """
 
     steps = 300
-    rate = 1e-3
+    rate = 2e-3
 
     def __init__(self, *, network: UNet, latent: int = 32, beta: float = 1.0) -> None:
         super().__init__()
@@ -52,16 +61,26 @@ class VariationalAutoEncoder(nn.Module):
                 }
             )
         initialise(self.new, generator=torch.Generator().manual_seed(seed_of(network)))
+        with torch.no_grad():
+            # The latent begins nearly without noise (σ = e^−2): noise as strong as the signal is never learned away.
+            for name, parameter in self.new["encode"].named_parameters():
+                parameter[latent:] = -4.0 if name == "bias" else 0.0
+            # The first picture is nearly flat: what there is to learn is structure, not contrast.
+            for parameter in self.new["image"].parameters():
+                parameter.mul_(0.1)
 
-    def loss(self, images: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, progress: float, generator: torch.Generator) -> dict[str, Tensor]:
         mean, log_variance = self.encode(images)
         ε = torch.randn(mean.shape, generator=generator).to(mean)
         decoded = cropped(self.decode(mean + (0.5 * log_variance).exp() * ε), images.shape[2:])
         # An image that is given back exactly has no logarithm of its error.
-        error = F.mse_loss(decoded, images, reduction="none").flatten(1).mean(dim=1) + 1e-6
+        error = F.mse_loss(decoded, standardised(images), reduction="none").flatten(1).mean(dim=1) + 1e-6
         return {
             "reconstruction": 0.5 * error.log().mean(),
-            "divergence": self.beta * divergence(mean, log_variance).mean() / images[0].numel(),
+            "divergence": self.beta
+            * ramp_up("linear", progress, RAMP_SHARE)
+            * divergence(mean, log_variance).mean()
+            / images[0].numel(),
         }
 
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ class Pretext(Protocol):
     steps: int
     rate: float
 
-    def loss(self, images: Tensor, generator: torch.Generator) -> dict[str, Tensor]: ...
+    def loss(self, images: Tensor, progress: float, generator: torch.Generator) -> dict[str, Tensor]: ...
 
 
 def train_pretext(
@@ -61,7 +61,7 @@ def train_pretext(
         for step in range(first, pretext.steps):
             for group in optimizer.param_groups:
                 group["lr"] = pretext.rate * rate_factor("cosine", (step + 1) / pretext.steps, WARM_UP)
-            terms = pretext.loss(images(step), _generator(seed, step))
+            terms = pretext.loss(images(step), step / pretext.steps, _generator(seed, step))
             optimizer.zero_grad()
             torch.stack(list(terms.values())).sum().backward()
             _share_gradients(module)
