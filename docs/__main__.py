@@ -1,0 +1,48 @@
+"""make docs: runs every example in the package's docstrings and writes the pages that come from the code itself."""
+
+import doctest
+import pkgutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import hebbseg
+from hebbseg.config import Settings
+
+HERE = Path(__file__).parent
+
+
+def run_examples() -> tuple[int, int]:
+    """(failed, tried) over all modules."""
+    failed = tried = 0
+    for info in pkgutil.walk_packages(hebbseg.__path__, "hebbseg."):
+        result = doctest.testmod(import_module(info.name))
+        failed, tried = failed + result.failed, tried + result.attempted
+    return failed, tried
+
+
+def options_page() -> str:
+    """Every option of a run, from `hebbseg.config.Settings`."""
+    lines = [
+        "# Every option of a run",
+        "",
+        "Keywords of `Segmenter.train`, and `--set name=value` of `hebbseg train`. Made by `make docs` from `hebbseg.config`.",
+        "",
+        "| option | default | meaning |",
+        "|---|---|---|",
+    ]
+    for name, field in Settings.model_fields.items():
+        default = "required" if field.is_required() else repr(field.get_default(call_default_factory=True))
+        lines.append(f"| `{name}` | `{default}` | {field.description or ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    (HERE / "options.md").write_text(options_page(), encoding="utf-8")
+    failed, tried = run_examples()
+    print(f"{tried} examples, {failed} failed; docs/options.md written")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
