@@ -7,7 +7,9 @@ import typer
 
 from hebbseg import __version__
 from hebbseg.commands.check import check
+from hebbseg.commands.evaluate import evaluate
 from hebbseg.commands.options import SettingsCommand
+from hebbseg.commands.predict import predict
 from hebbseg.commands.train import pretrain, train
 from hebbseg.errors import HebbsegError
 from hebbseg.training.interrupt import Interrupted
@@ -24,6 +26,8 @@ app = typer.Typer(
 app.command()(check)
 app.command(cls=SettingsCommand)(train)
 app.command(cls=SettingsCommand)(pretrain)
+app.command()(predict)
+app.command()(evaluate)
 
 
 def _version(wanted: bool) -> None:

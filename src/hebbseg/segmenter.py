@@ -20,6 +20,8 @@ from hebbseg.evaluation.inference import predict_probabilities
 from hebbseg.networks.unet import UNet
 from hebbseg.training.checkpoint import load_model, save_model
 
+Tta = Literal["none", "flips", "flips+rot"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Segmenter:
@@ -41,7 +43,7 @@ class Segmenter:
     preparation: Preparation
     classes: tuple[ClassInfo, ...]
     window: tuple[int, ...] | None = None
-    tta: Literal["none", "flips", "flips+rot"] = "none"
+    tta: Tta = "none"
     axes: Axes = "stored"
 
     @classmethod

@@ -1,6 +1,8 @@
 """hebbseg train and hebbseg pretrain: both stages, or the first alone."""
 
 import json
+import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -203,7 +205,7 @@ def train(
         with _reporter() as reporter:
             run(settings, folder, resume=resume, reporter=reporter)
     except Interrupted as stop:
-        raise Interrupted(f"{stop}\n  hebbseg train --resume -o {folder}") from None
+        raise Interrupted(f"{stop}\n  hebbseg train --resume -o {shlex.quote(str(folder))}") from None
     if _first_process():
         _show_run(folder)
 
@@ -247,12 +249,13 @@ def pretrain(
         with _reporter() as reporter:
             weights = pretrain_only(settings, folder, resume=resume, reporter=reporter)
     except Interrupted as stop:
-        raise Interrupted(f"{stop}\n  hebbseg pretrain --resume -o {folder}") from None
+        raise Interrupted(f"{stop}\n  hebbseg pretrain --resume -o {shlex.quote(str(folder))}") from None
     if not _first_process():
         return
     _show_diagnostics(folder / "pretrain.json")
-    seeded = f" --seed {settings.seed}" if settings.seed else ""
-    show_facts([("weights", str(weights)), ("next", f"hebbseg train {settings.data} -o RUN --init {weights}{seeded}")])
+    following = ["hebbseg", "train", settings.data, "-o", "RUN", "--init", str(weights)]
+    following += ["--seed", str(settings.seed)] if settings.seed else []
+    show_facts([("weights", str(weights)), ("next", shlex.join(following))])
 
 
 def _settings(
@@ -290,8 +293,6 @@ def _settings(
 
 def _first_process() -> bool:
     """Whether this is not one of the further processes that --devices starts."""
-    import os
-
     return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
@@ -313,7 +314,7 @@ def _show_run(folder: Path) -> None:
         facts.insert(0, ("test", "no test cases, so there is no measure of how good the model is"))
     figures = [path for path in (folder / "progress.png", folder / "figures" / "test.png") if path.is_file()]
     facts.append(("figures", ", ".join(map(str, figures))))
-    facts.append(("next", f"hebbseg predict {folder} NEW_IMAGES -o masks/"))
+    facts.append(("next", shlex.join(["hebbseg", "predict", str(folder), "NEW_IMAGES", "-o", "masks"])))
     show_facts(facts)
 
 
@@ -325,4 +326,6 @@ def _show_diagnostics(path: Path) -> None:
 
     from hebbseg.hebbian.diagnostics import LayerDiagnostics, table
 
-    Console().print(table({name: LayerDiagnostics(**numbers) for name, numbers in layers.items()}))
+    shown = table({name: LayerDiagnostics(**numbers) for name, numbers in layers.items()})
+    shown.columns[0].min_width = max(map(len, layers))
+    Console().print(shown)
