@@ -1,5 +1,6 @@
 """Entropy minimisation: be sure of what you see, whatever it is."""
 
+import math
 from typing import Unpack
 
 import torch
@@ -12,8 +13,7 @@ from hebbseg.methods.options import Share, Weight
 
 def normalised_entropy(logits: Tensor) -> Tensor:
     """Mean over positions of −Σ_c p_c ln p_c / ln K, in [0, 1]. Shapes: (B, K, *S) → ()."""
-    classes = torch.tensor(float(logits.shape[1]))
-    return entropy(softmax(logits)).mean() / classes.log()
+    return entropy(softmax(logits)).mean() / math.log(logits.shape[1])
 
 
 class EntropyMinimisation(Method):

@@ -28,10 +28,10 @@ class VariationalAutoEncoder(nn.Module):
         L = ½ ln( ‖x − x̂‖² / D ) + β KL( q(z|x) ‖ N(0, 1) ) / D        per image of D numbers
 
     x standardised channel by channel: the negative evidence bound, up to constants, of a Gaussian decoder whose variance is
-    the best one for the data. z = μ + σ ε is sampled from two 1×1 convolutions of the coarsest map; a third leads back into the decoder. The skips
-    are zero meanwhile: all that the decoder knows of the image came through z, and its weights for skips stay as
-    initialised. β rises from 0 over the first half, lest the latent be emptied before the decoder can use it. Afterwards
-    the UNet has neither latent nor sampling.
+    the best one for the data. z = μ + σ ε is sampled from two 1×1 convolutions of the coarsest map; a third leads back
+    into the decoder. The skips are zero meanwhile: all that the decoder knows of the image came through z, and its
+    weights for skips stay as initialised. β rises from 0 over the first half, lest the latent be emptied before the
+    decoder can use it. Afterwards the UNet has neither latent nor sampling.
 
     Kingma and Welling, Auto-encoding variational Bayes, ICLR 2014; the variance as in Rybkin et al., ICML 2021.
 

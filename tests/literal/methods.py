@@ -1,0 +1,182 @@
+"""The terms of the methods' losses, position by position, in float64. Arrays: (B, K, *S) probabilities, (B, *S) labels."""
+
+import math
+from itertools import product
+
+import numpy as np
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    p = np.empty_like(logits, dtype=np.float64)
+    for b, s in positions(logits):
+        e = [math.exp(v) for v in logits[(b, slice(None), *s)]]
+        p[(b, slice(None), *s)] = [v / sum(e) for v in e]
+    return p
+
+
+def positions(p: np.ndarray):
+    return ((b, s) for b in range(p.shape[0]) for s in product(*(range(n) for n in p.shape[2:])))
+
+
+def vector(p: np.ndarray, b: int, s: tuple[int, ...]) -> list[float]:
+    return [float(v) for v in p[(b, slice(None), *s)]]
+
+
+def mean(values) -> float:
+    values = list(values)
+    return math.fsum(values) / len(values)
+
+
+def H(p: list[float]) -> float:
+    return -math.fsum(v * math.log(v) for v in p if v > 0)
+
+
+def normalised_entropy(p: np.ndarray) -> float:
+    return mean(H(vector(p, b, s)) for b, s in positions(p)) / math.log(p.shape[1])
+
+
+def distance(p: list[float], q: list[float]) -> float:
+    return mean((a - b) ** 2 for a, b in zip(p, q))
+
+
+def squared_distance(p: np.ndarray, q: np.ndarray) -> float:
+    return mean(distance(vector(p, b, s), vector(q, b, s)) for b, s in positions(p))
+
+
+def certain_distance(p: np.ndarray, target: np.ndarray, passes: list[np.ndarray], progress: float) -> float:
+    """UAMT's consistency; a threshold of (¾ + ¼ e^(−5 (1 − t)²)) ln K."""
+    threshold = (0.75 + 0.25 * math.exp(-5 * (1 - progress) ** 2)) * math.log(p.shape[1])
+    kept = []
+    for b, s in positions(p):
+        average = [mean(each[(b, c, *s)] for each in passes) for c in range(p.shape[1])]
+        if H(average) < threshold:
+            kept.append(distance(vector(p, b, s), vector(target, b, s)))
+    return mean(kept) if kept else 0.0
+
+
+def cross_entropy(p: np.ndarray, label: np.ndarray, trusted: np.ndarray | None = None) -> float:
+    """Untrusted positions count as 0 and in the number of all."""
+    return mean(
+        -math.log(p[(b, int(label[(b, *s)]), *s)]) if trusted is None or trusted[(b, *s)] else 0.0
+        for b, s in positions(p)
+    )
+
+
+def argmax(p: np.ndarray) -> np.ndarray:
+    label = np.zeros((p.shape[0], *p.shape[2:]), dtype=int)
+    for b, s in positions(p):
+        v = vector(p, b, s)
+        label[(b, *s)] = v.index(max(v))
+    return label
+
+
+def confidence(p: np.ndarray) -> np.ndarray:
+    return np.array([[max(v) for v in image.reshape(image.shape[0], -1).T] for image in p]).reshape(
+        p.shape[0], *p.shape[2:]
+    )
+
+
+def rectified(scales: list[np.ndarray]) -> float:
+    """URPC's unsupervised term."""
+    count = len(scales)
+    total = 0.0
+    for p in scales:
+        weighted, weights, divergences = [], [], []
+        for b, s in positions(p):
+            average = [mean(each[(b, c, *s)] for each in scales) for c in range(p.shape[1])]
+            D = math.fsum(m * (math.log(m) - math.log(v)) for m, v in zip(average, vector(p, b, s)))
+            weights.append(math.exp(-D))
+            weighted.append(math.exp(-D) * distance(average, vector(p, b, s)))
+            divergences.append(D)
+        total += mean(weighted) / mean(weights) + mean(divergences)
+    return total / count
+
+
+def signed_distance(inside: np.ndarray) -> np.ndarray:
+    """Every pixel against every pixel of the other side."""
+    cells = list(product(*(range(n) for n in inside.shape)))
+    if inside.all() or not inside.any():
+        return np.full(inside.shape, -1.0 if inside.any() else 1.0)
+    nearest = {
+        c: min(math.dist(c, d) for d in cells if inside[d] != inside[c])
+        for c in cells
+    }  # fmt: skip
+    # The inner border is at 0.
+    depth = {c: 0.0 if nearest[c] == 1 else nearest[c] for c in cells if inside[c]}
+    out = max(nearest[c] for c in cells if not inside[c])
+    deep = max(1.0, *depth.values()) if len(depth) > 1 else 1.0
+    field = np.empty(inside.shape)
+    for c in cells:
+        field[c] = -depth[c] / deep if inside[c] else nearest[c] / out
+    return field
+
+
+def region_loss(p: np.ndarray, label: np.ndarray, region: np.ndarray, *, cross: bool) -> float:
+    """Dice over the batch with 1 added above and below, mean over classes; cross-entropy, mean over the region."""
+    losses = []
+    for c in range(p.shape[1]):
+        both = sums = 0.0
+        for b, s in positions(p):
+            if region[(b, *s)]:
+                t = float(label[(b, *s)] == c)
+                both += p[(b, c, *s)] * t
+                sums += p[(b, c, *s)] + t
+        losses.append(1 - (2 * both + 1) / (sums + 1))
+    inside = [-math.log(p[(b, int(label[(b, *s)]), *s)]) for b, s in positions(p) if region[(b, *s)]]
+    return mean(losses) + (mean(inside) if cross else 0.0)
+
+
+def largest_part(area: np.ndarray) -> np.ndarray:
+    """Flood fill, diagonal neighbours included; the first of equally large parts."""
+    left = {tuple(int(i) for i in c) for c in np.argwhere(area)}
+    best: set[tuple[int, ...]] = set()
+    for start in sorted(left):
+        if start not in left:
+            continue
+        part, edge = {start}, [start]
+        left.discard(start)
+        while edge:
+            cell = edge.pop()
+            for step in product((-1, 0, 1), repeat=area.ndim):
+                near = tuple(a + d for a, d in zip(cell, step))
+                if near in left:
+                    left.discard(near)
+                    part.add(near)
+                    edge.append(near)
+        best = part if len(part) > len(best) else best
+    kept = np.zeros(area.shape, dtype=bool)
+    for cell in best:
+        kept[cell] = True
+    return kept
+
+
+def gaussian_divergence(mean_: np.ndarray, log_variance: np.ndarray) -> list[float]:
+    return [
+        math.fsum(0.5 * (m * m + math.exp(v) - v - 1) for m, v in zip(a.ravel(), b.ravel()))
+        for a, b in zip(mean_, log_variance)
+    ]
+
+
+def episode(support: np.ndarray, mask: np.ndarray, query: np.ndarray, cells: int) -> np.ndarray:
+    """The two logits of one image in 2D: features (F, H, W), mask (H, W), features (F, H, W) → (2, H, W)."""
+
+    def cosine(a, b) -> float:
+        return float(np.dot(a, b)) / (math.sqrt(np.dot(a, a)) * math.sqrt(np.dot(b, b)))
+
+    height, width = mask.shape
+    segment = [support[:, i, j] for i in range(height) for j in range(width) if mask[i, j]]
+    around = [support[:, i, j] for i in range(height) for j in range(width) if not mask[i, j]]
+    background = [np.mean(around, axis=0)]
+    h, w = height // cells, width // cells
+    for i, j in product(range(cells), range(cells)):
+        window = (slice(i * h, (i + 1) * h), slice(j * w, (j + 1) * w))
+        if mask[window].mean() < 0.05:
+            background.append(support[:, window[0], window[1]].reshape(len(support), -1).mean(axis=1))
+    logits = np.empty((2, height, width))
+    for i, j in product(range(height), range(width)):
+        q = query[:, i, j]
+        d = [20 * cosine(q, prototype) for prototype in background]
+        weights = [math.exp(v) for v in d]
+        logits[0, i, j] = math.fsum(a * b for a, b in zip(weights, d)) / math.fsum(weights)
+        logits[1, i, j] = 20 * cosine(q, np.mean(segment, axis=0))
+    return logits
