@@ -7,6 +7,7 @@ import typer
 
 from hebbseg import __version__
 from hebbseg.commands.check import check
+from hebbseg.commands.demo import demo
 from hebbseg.commands.evaluate import evaluate
 from hebbseg.commands.options import SettingsCommand
 from hebbseg.commands.predict import predict
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
 app.command()(check)
 app.command(cls=SettingsCommand)(train)
 app.command(cls=SettingsCommand)(pretrain)
