@@ -179,11 +179,12 @@ def _number_rule(
                 remedy="If it is a class of its own, say so: --label-map 'background=0;…'.",
             )
         )
-    if values == [0]:
+    if len(values) == 1:
+        empty = "empty (nothing but 0)" if values == [0] else f"one class only (nothing but {values[0]})"
         problems.append(
             Problem(
                 file=str(fullest.path.parent),
-                finding=f"all {len(summaries)} masks are empty (nothing but 0)",
+                finding=f"all {len(summaries)} masks are {empty}",
                 remedy="Check the export; there is nothing to learn from them.",
                 fatal=True,
             )
