@@ -97,10 +97,10 @@ def test_superpixels_are_segments_not_single_pixels():
 
 
 def test_a_bright_square_is_a_superpixel_in_2d_and_3d():
-    for size in ((40, 40), (16, 20, 24)):
+    for size in ((40, 40), (16, 21, 24)):
         image = np.random.default_rng(0).normal(0, 0.02, (2, *size))
         square = np.zeros(size, dtype=bool)
-        square[tuple(slice(4, 12) for _ in size)] = True
+        square[tuple(slice(4, 14) for _ in size)] = True
         image[:, square] += 1
         segments = superpixels(image, "auto")
         assert segments.shape == size
@@ -154,13 +154,11 @@ def test_episodes_teach_encoder_and_decoder(dims):
 @pytest.mark.parametrize("name", PRETEXTS)
 def test_the_loss_falls(name):
     images = tissue(8)
-    pretext = quick(name, UNet(features=(8, 12, 16), seed=0), 60)
+    pretext = quick(name, UNet(features=(8, 12, 16, 24), seed=0), 60)
     history = train_pretext(pretext, lambda step: images)
-
-    def total(rows):
-        return sum(sum(v for k, v in row.items() if k not in ("stage", "step")) for row in rows) / len(rows)
-
-    assert total(history[-5:]) < total(history[:3]) - 0.05
+    term = {"vae": "reconstruction", "superpix": "episode"}[name]
+    first, last = (literal.mean(row[term] for row in rows) for rows in (history[:3], history[-5:]))
+    assert last < first - 0.05
 
 
 @pytest.mark.parametrize("name", PRETEXTS)

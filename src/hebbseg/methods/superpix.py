@@ -29,8 +29,9 @@ def superpixels(image: np.ndarray, kind: str) -> np.ndarray:
     smallest = max(1, int(SMALLEST * unit[0].size))
     if kind == "felzenszwalb" or (kind == "auto" and unit.ndim == 3):
         return felzenszwalb(unit, scale=100, sigma=0.8, min_size=smallest, channel_axis=0)
-    half = unit[(slice(None), *(slice(None, None, 2),) * (unit.ndim - 1))]
-    coarse = slic(half, n_segments=40, compactness=0.1, sigma=1, start_label=0, channel_axis=0)
+    pool = F.avg_pool3d if unit.ndim == 4 else F.avg_pool2d
+    half = pool(torch.from_numpy(unit), 2, ceil_mode=True, count_include_pad=False).numpy()
+    coarse = slic(half, n_segments=40, compactness=0.1, start_label=0, channel_axis=0)
     for axis, size in enumerate(unit.shape[1:]):
         coarse = coarse.repeat(2, axis=axis).take(range(size), axis=axis)
     return coarse
