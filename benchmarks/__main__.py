@@ -1,6 +1,6 @@
 """make bench: every ratio in one run, as a table on the screen and as docs/results/bench.csv.
 
-    python -m benchmarks [NAME …]     only some of them
+python -m benchmarks [NAME …]     only some of them
 """
 
 import sys
@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-SUITES = ("hebbian", "loading", "evaluation")
+SUITES = ("hebbian", "training", "loading", "evaluation")
 
 
 def main(names: list[str]) -> None:

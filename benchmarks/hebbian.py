@@ -1,6 +1,6 @@
 """The Hebbian step against a supervised step of the same network and against an implementation that unfolds.
 
-    python -m benchmarks.hebbian CASE     prints the extra peak memory of one kind of step in MiB
+python -m benchmarks.hebbian CASE     prints the extra peak memory of one kind of step in MiB
 """
 
 import sys
@@ -100,11 +100,20 @@ def run() -> list[Row]:
             row(f"HPCA-TSA step / supervised step, {name}", times["hpca"], step, at_most=1.0),
             row(f"conditioned encoder step / supervised step, {name}", times["conditioned"], step, at_most=1.0),
             row(f"unfold step / SWTA-TSA step, {name}", times["unfold"], times["swta"], at_least=2.5),
-            row(f"forward after detaching / never attached, {name}", times["detached"], times["never attached"], at_most=1.1),
+            row(
+                f"forward after detaching / never attached, {name}",
+                times["detached"],
+                times["never attached"],
+                at_most=1.1,
+            ),
         ]
         memory = {case: peak_mib("benchmarks.hebbian", f"{case}:{name}") for case in STEPS}
         extra = {case: max(memory[case] - memory["forward"], 1.0) for case in ("hebbian", "unfold")}
-        rows.append(row(f"extra peak MiB over a forward, ours / unfold, {name}", extra["hebbian"], extra["unfold"], at_most=0.25))
+        rows.append(
+            row(
+                f"extra peak MiB over a forward, ours / unfold, {name}", extra["hebbian"], extra["unfold"], at_most=0.25
+            )
+        )
     return rows
 
 

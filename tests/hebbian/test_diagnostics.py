@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 
 from hebbseg import HebbianPCA, Plasticity, SoftWTA, UNet
-from hebbseg.hebbian.diagnostics import as_dict, diagnose, effective_number, mean_abs_cosine, table
+from hebbseg.hebbian.diagnostics import as_dict, diagnose, effective_number, effective_rank, mean_abs_cosine, table
 
 
 def test_effective_number_counts_equal_shares() -> None:
@@ -18,6 +18,14 @@ def test_mean_abs_cosine() -> None:
     assert mean_abs_cosine(torch.eye(3)) == 0
     assert mean_abs_cosine(torch.tensor([[1.0, 2], [-2, -4]])) == pytest.approx(1)
     assert mean_abs_cosine(torch.tensor([[1.0, 0]])) == 0
+
+
+def test_effective_rank_is_that_of_the_singular_values() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((4, 9), (9, 4)):
+        filters = torch.randn(shape, generator=generator, dtype=torch.float64)
+        torch.testing.assert_close(effective_rank(filters), effective_number(torch.linalg.svdvals(filters)))
+    assert effective_rank(torch.eye(5)) == pytest.approx(5)
 
 
 @pytest.mark.parametrize("rule", [SoftWTA(), HebbianPCA()])
