@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from hebbseg.data.filetypes.tiffmaps import map_picture, write_mask_in_tiles, write_picture_in_tiles
+from hebbseg.data.filetypes.tiffmaps import ReadPart, map_picture, write_mask_in_tiles, write_picture_in_tiles
 from hebbseg.data.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.imagefile import Image
 from hebbseg.evaluation.inference import predict_streaming
@@ -18,6 +18,7 @@ from hebbseg.segmenter import Segmenter
 LARGE_PIXELS = 4096 * 4096
 SAMPLE_PIXELS = 1024 * 1024  # for mean, spread and percentiles
 PREVIEW_SIDE = 2048
+BAND_ROWS = 512
 
 
 def is_large(path: Path, segmenters: Sequence[Segmenter]) -> bool:
@@ -68,30 +69,40 @@ def predict_large(
             uncertainty_out=doubt,
             progress=report,
         )
-        write_mask_in_tiles(mask, classes, image, first.classes)
+        write_mask_in_tiles(mask, (height, width), _parts(classes), image, first.classes)
         if uncertainty is not None and doubt is not None:
-            levels = doubt
-            uncertainty.parent.mkdir(parents=True, exist_ok=True)
-            write_picture_in_tiles(
-                uncertainty,
-                (height, width),
-                lambda rows, columns: np.asarray(levels[rows, columns]),
-                image,
-                doubt.dtype,
-            )
+            write_picture_in_tiles(uncertainty, (height, width), _parts(doubt), image)
         step = -(-max(height, width) // PREVIEW_SIDE)
-        picture = overlay(np.asarray(image.array[:, ::step, ::step]), np.asarray(classes[::step, ::step]))
-    release_pages(image.array)
-    return picture
+        return overlay(_thinned(image.array, step), _thinned(classes, step))
 
 
 def _preparing(segmenter: Segmenter, image: np.ndarray) -> Callable[[Tensor], Tensor]:
     """From a window as it is in the file to what the network sees, with statistics of the whole image."""
     step = max(1, round((image.shape[1] * image.shape[2] / SAMPLE_PIXELS) ** 0.5))
-    sample = np.array(image[:, ::step, ::step])
-    release_pages(image)
+    sample = _thinned(image, step)
     of_part = segmenter.preparation.of_parts(segmenter.as_channels(sample.astype(sample.dtype.newbyteorder("="))))
     return lambda window: segmenter.preparation.to_network(of_part(segmenter.as_channels(window.numpy())))
+
+
+def _thinned(array: np.ndarray, step: int) -> np.ndarray:
+    """Every ``step``-th row and column of a mapped array (…, H, W), read in bands so that no more is in memory."""
+    band = step * max(1, BAND_ROWS // step)
+    parts = []
+    for row in range(0, array.shape[-2], band):
+        parts.append(np.array(array[..., row : row + band : step, ::step]))
+        release_pages(array)
+    return np.concatenate(parts, axis=-2)
+
+
+def _parts(array: np.ndarray) -> ReadPart:
+    """Reads parts of a mapped array (H, W) and lets go, at the beginning of each row of them, of those before."""
+
+    def read(rows: slice, columns: slice) -> np.ndarray:
+        if columns.start == 0:
+            release_pages(array)
+        return np.array(array[rows, columns])
+
+    return read
 
 
 def preview(image: Image, indices: np.ndarray) -> np.ndarray:

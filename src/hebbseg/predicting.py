@@ -69,7 +69,7 @@ def find_inputs(specs: Sequence[str], *, leave_out: Path | None = None) -> tuple
     for spec in specs:
         if not _is_one_image(Path(spec)):
             source = open_source(spec)
-            inputs += [_of_case(source, case) for case in source.cases if not _is_below(case.image, leave_out)]
+            inputs += [_of_case(source, case) for case in source.cases if not _are_results(case, spec, leave_out)]
             problems += source.problems
     if not inputs:
         raise HebbsegError(f"{', '.join(specs)}: no image found. Give image files or a folder that holds some.")
@@ -257,8 +257,11 @@ def _reading(files: tuple[Path, ...]) -> Callable[[], Image]:
     return read
 
 
-def _is_below(files: Sequence[Path], folder: Path | None) -> bool:
-    return folder is not None and any(folder.resolve() in file.resolve().parents for file in files)
+def _are_results(case: Case, spec: str, results: Path | None) -> bool:
+    """Whether a case lies in a folder of results that itself lies among the images."""
+    if results is None or Path(spec).resolve().is_relative_to(results.resolve()):
+        return False
+    return any(file.resolve().is_relative_to(results.resolve()) for file in case.image)
 
 
 def _shown(each: Input) -> str:

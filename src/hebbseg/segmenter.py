@@ -178,6 +178,8 @@ def _channels_first(array: np.ndarray, network: UNet) -> np.ndarray:
     if array.dtype in (np.int64, np.uint64) and array.size and array.min() >= 0 and array.max() < 2**16:
         # numpy's usual whole numbers; no image file has them, and scaling by their largest would leave nothing.
         array = array.astype(np.min_scalar_type(int(array.max())))
+    if not array.flags.writeable:
+        array = array.copy()  # torch warns of Pillow's arrays, though nothing is written here
     if array.ndim == dims:
         return array[None]
     if array.ndim == dims + 1 and array.shape[-1] in {wanted, 1, 3, 4} and array.shape[0] != wanted:

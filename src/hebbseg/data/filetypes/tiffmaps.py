@@ -12,6 +12,7 @@ from hebbseg.data.filetypes.tiff import _axes, _has_opacity, _only_series, _reso
 from hebbseg.data.imagefile import Image, user_colours, user_values
 from hebbseg.files import replacing
 
+ReadPart = Callable[[slice, slice], np.ndarray]  # rows, columns → that part of a picture
 TILE = 512
 _PLAIN = (tifffile.PHOTOMETRIC.MINISBLACK, tifffile.PHOTOMETRIC.RGB)
 
@@ -38,10 +39,8 @@ def map_picture(path: Path) -> Image | None:
     return Image(array=array[:-1] if opacity else array, path=path, spacing_mm=spacing_mm, geometry=geometry)
 
 
-def write_picture_in_tiles(
-    path: Path, shape: tuple[int, int], read: Callable[[slice, slice], np.ndarray], like: Image, dtype: np.dtype
-) -> None:
-    """Writes (H, W) or (H, W, 3) that ``read(rows, columns)`` gives piece by piece, with the resolution of ``like``."""
+def write_picture_in_tiles(path: Path, shape: tuple[int, int], read: ReadPart, like: Image) -> None:
+    """Writes what ``read`` gives part by part, (h, w) or (h, w, 3), row after row, with the resolution of ``like``."""
 
     def tiles() -> Iterator[np.ndarray]:
         for row in range(0, shape[0], TILE):
@@ -60,7 +59,7 @@ def write_picture_in_tiles(
             temporary,
             tiles(),
             shape=shape + first.shape[2:],
-            dtype=dtype,
+            dtype=first.dtype,
             tile=(TILE, TILE),
             compression="zlib",
             # Compressed, a mask is far smaller than this; but offsets must fit whatever comes.
@@ -69,13 +68,14 @@ def write_picture_in_tiles(
         )
 
 
-def write_mask_in_tiles(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
-    """As `tiff.write_mask`, of indices (H, W) that are mapped and never in memory as a whole."""
+def write_mask_in_tiles(
+    path: Path, shape: tuple[int, int], read: ReadPart, like: Image, classes: Sequence[ClassInfo]
+) -> None:
+    """As `tiff.write_mask`, of class indices that are never in memory as a whole."""
 
-    def read(rows: slice, columns: slice) -> np.ndarray:
-        piece = np.asarray(indices[rows, columns])
-        colours = user_colours(piece, classes)
-        return user_values(piece, classes) if colours is None else colours
+    def user_part(rows: slice, columns: slice) -> np.ndarray:
+        indices = read(rows, columns)
+        colours = user_colours(indices, classes)
+        return user_values(indices, classes) if colours is None else colours
 
-    height, width = indices.shape
-    write_picture_in_tiles(path, (height, width), read, like, read(slice(0, 1), slice(0, 1)).dtype)
+    write_picture_in_tiles(path, shape, user_part, like)
