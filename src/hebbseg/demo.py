@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ def run_folder(folder: Path, seed: int, arm: str) -> Path:
 def free_folder(name: str | Path) -> Path:
     """``demo``, or ``demo-2``, ``demo-3`` … if there is one already."""
     path = Path(name)
-    candidates = (path.with_name(f"{path.name}-{number}") for number in range(2, 1_000_000))
-    return next(candidate for candidate in (path, *candidates) if not candidate.exists()) if path.exists() else path
+    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(candidate for candidate in chain([path], numbered) if not candidate.exists())
 
 
 def run_demo(

@@ -2,8 +2,9 @@
 
 import heapq
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> P
         stem = re.sub(r"[^\w.-]+", "-", f"{name}-evaluation")
         if overwrite:
             return Path(stem)
-        return next(path for path in map(Path, _numbered(stem)) if not path.exists())
+        names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        return next(path for path in map(Path, names) if not path.exists())
     taken = [out / file for file in ("metrics.csv", "summary.json", "worst.png") if (out / file).exists()]
     if taken and not overwrite:
         raise HebbsegError(f"{taken[0]} is there already. Choose another -o, or say --overwrite; nothing was written.")
@@ -183,12 +185,6 @@ def _value(info: ClassInfo) -> str:
     if isinstance(info.value, tuple):
         return "#" + "".join(f"{part:02x}" for part in info.value)
     return str(info.value)
-
-
-def _numbered(stem: str) -> Iterator[str]:
-    yield stem
-    for number in range(2, 1_000_000):
-        yield f"{stem}-{number}"
 
 
 class _OtherChannels:
