@@ -33,7 +33,7 @@ def draw_history(history: Sequence[Row], path: Path) -> None:
     panels = [(name, rows) for name, rows in stages.items() if rows]
     if not panels:
         return
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.5 * len(panels), 3.6), squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.5 * len(panels), 3.6), squeeze=False, layout="constrained")
     for axis, (name, rows) in zip(axes[0], panels, strict=True):
         steps = [row["step"] for row in rows]
         if name == "pretrain":
@@ -65,7 +65,9 @@ def draw_grid(pictures: Sequence[np.ndarray], path: Path, title: str, labels: Se
         return
     columns = min(3, len(pictures))
     rows = -(-len(pictures) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(3.4 * columns, 3.4 * rows), squeeze=False)
+    shape = pictures[0].shape
+    size = 3.4 * columns, 3.4 * rows * shape[0] / shape[1] + 0.6
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis in axes.flat:
         axis.axis("off")
     for number, (axis, picture) in enumerate(zip(axes.flat, pictures, strict=False)):
