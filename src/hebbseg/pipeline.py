@@ -1,6 +1,5 @@
 """From a folder of images to a measured segmenter: both stages, in order, resumable at any moment."""
 
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,18 +7,15 @@ from typing import Any
 
 import numpy as np
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import nn
 
+from hebbseg.assembly import Run
 from hebbseg.config import Settings
-from hebbseg.data.augment import Augment
-from hebbseg.data.batches import Batches
 from hebbseg.data.cases import Source
 from hebbseg.data.check import examine
-from hebbseg.data.loading import CaseStore
-from hebbseg.data.preparation import Preparation
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
-from hebbseg.data.splits import Split, TrainingCases, make_split
+from hebbseg.data.splits import Split, make_split
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.evaluate import describe_summary, evaluate
 from hebbseg.evaluation.metrics import case_metrics
@@ -30,135 +26,20 @@ from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.methods import make_method, method_class
 from hebbseg.methods.options import checked_options
 from hebbseg.networks.unet import UNet
-from hebbseg.progress import Quiet, Reporter
+from hebbseg.progress import Quiet, Reporter, WithTensorBoard
 from hebbseg.runfolder import RunFolder
 from hebbseg.segmenter import Segmenter
 from hebbseg.training.averaging import recalibrate_norms
 from hebbseg.training.checkpoint import save_model
-from hebbseg.training.fit import Stage2, fit
-from hebbseg.training.initial import Context, Initialised, check_init, initialise_network
+from hebbseg.training.fit import fit
+from hebbseg.training.initial import check_init
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
-from hebbseg.training.pretrain import Stage1
 
-EPOCH_AT_MOST = 250  # batches of a stage-1 epoch: filters settle long before a very large set has been seen
-CALIBRATION_AT_MOST = 60  # batches for norm statistics
 PICTURES = 6  # test cases shown in figures/test.png
 
 
-class Run:
-    """One run: what is known once its settings and its data are."""
-
-    def __init__(self, settings: Settings, source: Source, split: Split, fabric: Fabric) -> None:
-        self.settings = settings
-        self.source = source
-        self.training: TrainingCases = split.training
-        self.fabric = fabric
-        first = next(case for case in source.cases if case.id == self.training.images[0])
-        size = None if settings.size == "native" else settings.size
-        self.preparation = Preparation.for_source(source, first, size=size, normalise=settings.normalise)
-        self.store = CaseStore.for_training(source, self.training, preparation=self.preparation)
-        self.patch: tuple[int, ...] | str | None = None if settings.patch == "none" else settings.patch
-        self.augment = Augment(spatial_dims=source.spatial_dims) if settings.augment else None
-
-    def batches(self, *, unlabelled: bool, augmented: bool, seed: int) -> Batches:
-        return Batches(
-            store=self.store,
-            training=self.training,
-            steps=self.settings.updates,
-            seed=seed,
-            labelled_batch=self.settings.labelled_batch,
-            unlabelled_batch=self.settings.unlabelled_batch if unlabelled else 0,
-            image_batch=self.settings.pretrain_batch,
-            augment=self.augment if augmented else None,
-            patch=self.patch,
-        )
-
-    def network_options(self, classes: int) -> dict[str, Any]:
-        return {
-            "spatial_dims": self.source.spatial_dims,
-            "in_channels": self.source.channels,
-            "out_channels": classes,
-            "features": list(self.settings.features),
-            "dropout": self.settings.dropout,
-            "norm": self.settings.norm,
-        }
-
-    def stage1(self) -> Stage1:
-        s = self.settings
-        batches = math.ceil(len(self.training.images) / s.pretrain_batch)
-        return Stage1(
-            rule=s.rule,
-            temperature=s.temperature,
-            transpose=s.transpose,
-            layers=None if s.part == "all" else (s.part,),
-            layerwise=s.layerwise,
-            unit_norm=s.unit_norm,
-            centre=s.centre,
-            standardise=s.standardise,
-            whiten=s.whiten,
-            epochs=s.pretrain_epochs,
-            steps_per_epoch=min(batches, EPOCH_AT_MOST),
-            rate=s.pretrain_rate,
-            optimiser=s.pretrain_optimiser,
-            settle=s.settle,
-        )
-
-    def stage2(self) -> Stage2:
-        s = self.settings
-        return Stage2(
-            updates=s.updates,
-            seed=s.seed,
-            optimiser=s.optimiser,
-            learning_rate=s.learning_rate,
-            weight_decay=s.weight_decay,
-            schedule=s.schedule,
-            warm_up=s.warm_up,
-            ema=s.ema,
-            clip=s.clip,
-            time_budget_s=s.time_budget_s,
-            validate_every=s.validate_every,
-            patience=s.patience,
-        )
-
-    def calibration(self) -> list[Tensor]:
-        """All training images once (at most `CALIBRATION_AT_MOST` batches), as they are, on the device."""
-        plain = self.batches(unlabelled=False, augmented=False, seed=self.settings.seed)
-        count = min(math.ceil(len(self.training.images) / plain.image_batch), CALIBRATION_AT_MOST)
-        if plain.patch is not None:
-            count = min(4 * count, CALIBRATION_AT_MOST)  # a patch is only a part of an image
-        return [self.fabric.to_device(plain.images_only(step)) for step in range(count)]
-
-    def initialise(self, classes: int, seed: int, **handlers: Any) -> tuple[UNet, Initialised]:
-        """A network with its first weights, by the initialisation that the settings name."""
-        network = UNet(**self.network_options(classes), seed=seed).to(self.fabric.device)
-        batches = self.batches(unlabelled=False, augmented=False, seed=seed)
-        part = slice(self.fabric.global_rank, None, self.fabric.world_size)
-
-        def images(step: int) -> Tensor:
-            return self.fabric.to_device(batches.images_only(step)[part])
-
-        context = Context(images=images, calibration=self.calibration, stage=self.stage1(), **handlers)
-        return network, initialise_network(self.settings.init, network, context)
-
-    def window(self) -> tuple[int, ...] | None:
-        """Of prediction: as large as the patches of training; whole images where there were none."""
-        return self.batches(unlabelled=False, augmented=False, seed=0).patch
-
-    def segmenter(self, network: nn.Module) -> Segmenter:
-        assert isinstance(network, UNet)
-        return Segmenter(
-            network=network,
-            network_options=self.network_options(len(self.source.classes)),
-            preparation=self.preparation,
-            classes=self.source.classes,
-            window=self.window(),
-            tta=self.settings.tta,
-            axes=getattr(self.source, "axes", "stored"),  # generated images have no files
-        )
-
-
 def run(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Segmenter:
-    """Both stages and the evaluation; leaves everything in ``out`` (see DESIGN: a run folder)."""
+    """Both stages and the evaluation; leaves everything in ``out`` (see `RunFolder`)."""
     reporter = reporter or Quiet()
     checked_options(settings.method, method_class(settings.method), settings.method_options)
     check_init(settings.init)
@@ -180,7 +61,9 @@ def run(settings: Settings, out: Path, *, resume: bool = False, reporter: Report
         reporter.say(f"{out}: this run is done already.")
         return Segmenter.load(out)
     begun = time.monotonic()
-    this = Run(settings, source, split, fabric)
+    if settings.tensorboard and folder.writes:
+        reporter = WithTensorBoard(reporter, folder / "tensorboard")
+    this = Run(settings, source, split.training, fabric)
     try:
         with interrupt_requests() as request:
             segmenter, history = _train(this, folder, state, reporter, request)
@@ -223,7 +106,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     source, split = _data(settings.model_copy(update={"labelled": "0"}), reporter, masks=False)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
     state = folder.begin(settings, split, resume=resume)
-    this = Run(settings, source, split, fabric)
+    this = Run(settings, source, split.training, fabric)
     try:
         with interrupt_requests() as request:
             network, first = this.initialise(

@@ -2,10 +2,13 @@
 
 import sys
 import time
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from hebbseg.errors import HebbsegError
 
 SHOWN = ("loss", "dice", "moved", "effective_units")
 PLAIN_EVERY_S = 10.0
@@ -85,6 +88,39 @@ class Bars(Quiet):
 
     def __exit__(self, *exception: object) -> None:
         self._progress.stop()
+
+
+class WithTensorBoard:
+    """Passes everything on, and writes each new row's numbers to a folder that TensorBoard reads."""
+
+    def __init__(self, reporter: Reporter, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise HebbsegError(
+                "tensorboard=True: TensorBoard is not installed; `pip install hebbseg[tensorboard]`."
+            ) from None
+        self._reporter = reporter
+        self._writer = SummaryWriter(str(folder))
+        self._written: set[tuple[str, int]] = set()
+
+    def say(self, text: str) -> None:
+        self._reporter.say(text)
+
+    def step(self, stage: str, done: int, total: int, row: dict[str, Any]) -> None:
+        self._reporter.step(stage, done, total, row)
+        if row and (stage, row["step"]) not in self._written:
+            self._written.add((stage, row["step"]))
+            for name, value in row.items():
+                if isinstance(value, float):
+                    self._writer.add_scalar(f"{stage}/{name}", value, row["step"])
+            self._writer.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._writer.close()
 
 
 def make_reporter(*, quiet: bool = False) -> Reporter:

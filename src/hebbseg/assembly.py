@@ -1,0 +1,120 @@
+"""What a run is made of, once its settings and its data are known."""
+
+import math
+from dataclasses import fields
+from typing import Any
+
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from hebbseg.config import Settings
+from hebbseg.data.augment import Augment
+from hebbseg.data.batches import Batches
+from hebbseg.data.cases import Source
+from hebbseg.data.loading import CaseStore
+from hebbseg.data.preparation import Preparation
+from hebbseg.data.splits import TrainingCases
+from hebbseg.networks.unet import UNet
+from hebbseg.segmenter import Segmenter
+from hebbseg.training.fit import Stage2
+from hebbseg.training.initial import Context, Initialised, initialise_network
+from hebbseg.training.pretrain import Stage1
+
+EPOCH_AT_MOST = 250  # batches of a stage-1 epoch: filters settle long before a very large set has been seen
+CALIBRATION_AT_MOST = 60  # batches for norm statistics
+
+
+class Run:
+    """One run: what is known once its settings and its data are."""
+
+    def __init__(self, settings: Settings, source: Source, training: TrainingCases, fabric: Fabric) -> None:
+        self.settings = settings
+        self.source = source
+        self.training = training
+        self.fabric = fabric
+        first = next(case for case in source.cases if case.id == self.training.images[0])
+        size = None if settings.size == "native" else settings.size
+        self.preparation = Preparation.for_source(source, first, size=size, normalise=settings.normalise)
+        self.store = CaseStore.for_training(source, self.training, preparation=self.preparation)
+        self.patch: tuple[int, ...] | str | None = None if settings.patch == "none" else settings.patch
+        self.augment = Augment(spatial_dims=source.spatial_dims) if settings.augment else None
+
+    def batches(self, *, unlabelled: bool, augmented: bool, seed: int) -> Batches:
+        return Batches(
+            store=self.store,
+            training=self.training,
+            steps=self.settings.updates,
+            seed=seed,
+            labelled_batch=self.settings.labelled_batch,
+            unlabelled_batch=self.settings.unlabelled_batch if unlabelled else 0,
+            image_batch=self.settings.pretrain_batch,
+            augment=self.augment if augmented else None,
+            patch=self.patch,
+        )
+
+    def network_options(self, classes: int) -> dict[str, Any]:
+        return {
+            "spatial_dims": self.source.spatial_dims,
+            "in_channels": self.source.channels,
+            "out_channels": classes,
+            "features": list(self.settings.features),
+            "dropout": self.settings.dropout,
+            "norm": self.settings.norm,
+        }
+
+    def stage1(self) -> Stage1:
+        s = self.settings
+        batches = math.ceil(len(self.training.images) / s.pretrain_batch)
+        return Stage1(
+            **_shared(s, Stage1),
+            layers=None if s.part == "all" else (s.part,),
+            epochs=s.pretrain_epochs,
+            steps_per_epoch=min(batches, EPOCH_AT_MOST),
+            rate=s.pretrain_rate,
+            optimiser=s.pretrain_optimiser,
+        )
+
+    def stage2(self) -> Stage2:
+        return Stage2(**_shared(self.settings, Stage2), optimiser=self.settings.optimiser)
+
+    def calibration(self) -> list[Tensor]:
+        """All training images once (at most `CALIBRATION_AT_MOST` batches), as they are, on the device."""
+        plain = self.batches(unlabelled=False, augmented=False, seed=self.settings.seed)
+        count = min(math.ceil(len(self.training.images) / plain.image_batch), CALIBRATION_AT_MOST)
+        if plain.patch is not None:
+            count = min(4 * count, CALIBRATION_AT_MOST)  # a patch is only a part of an image
+        return [self.fabric.to_device(plain.images_only(step)) for step in range(count)]
+
+    def initialise(self, classes: int, seed: int, **handlers: Any) -> tuple[UNet, Initialised]:
+        """A network with its first weights, by the initialisation that the settings name."""
+        network = UNet(**self.network_options(classes), seed=seed).to(self.fabric.device)
+        batches = self.batches(unlabelled=False, augmented=False, seed=seed)
+        part = slice(self.fabric.global_rank, None, self.fabric.world_size)
+
+        def images(step: int) -> Tensor:
+            return self.fabric.to_device(batches.images_only(step)[part])
+
+        context = Context(images=images, calibration=self.calibration, stage=self.stage1(), **handlers)
+        return network, initialise_network(self.settings.init, network, context)
+
+    def window(self) -> tuple[int, ...] | None:
+        """Of prediction: as large as the patches of training; whole images where there were none."""
+        return self.batches(unlabelled=False, augmented=False, seed=0).patch
+
+    def segmenter(self, network: nn.Module) -> Segmenter:
+        assert isinstance(network, UNet)
+        return Segmenter(
+            network=network,
+            network_options=self.network_options(len(self.source.classes)),
+            preparation=self.preparation,
+            classes=self.source.classes,
+            window=self.window(),
+            tta=self.settings.tta,
+            axes=getattr(self.source, "axes", "stored"),  # generated images have no files
+        )
+
+
+def _shared(settings: Settings, stage: type[Stage1] | type[Stage2]) -> dict[str, Any]:
+    """The settings that a stage has under the same name; ``optimiser`` means another thing to each stage."""
+    names = {field.name for field in fields(stage)} & set(Settings.model_fields) - {"optimiser"}
+    return {name: getattr(settings, name) for name in names}
