@@ -35,6 +35,9 @@ class RunFolder:
 
     def begin(self, settings: Settings, split: Split, *, resume: bool) -> dict[str, Any] | None:
         """Makes the folder, or checks that its run may go on; gives the state to go on from, if there is one."""
+        if not self.writes:
+            # What stands there may be what the first process has just written; it alone judges.
+            return load_checkpoint(self / "checkpoint.pt") if resume and (self / "checkpoint.pt").exists() else None
         described = _describe(settings, split)
         if (self / "run.json").exists():
             before = self.description()
@@ -49,9 +52,8 @@ class RunFolder:
             raise HebbsegError(f"{self.path}: there is no run to resume here (no run.json). Leave --resume out.")
         if self.path.exists() and any(self.path.iterdir()):
             raise HebbsegError(f"{self.path} is not empty and holds no run. Choose another output folder.")
-        if self.writes:
-            write_json(self / "run.json", described)
-            split.save(self / "split.json")
+        write_json(self / "run.json", described)
+        split.save(self / "split.json")
         return None
 
     def description(self) -> dict[str, Any]:
