@@ -110,7 +110,9 @@ def draw_curves(result: DemoResult, path: Path) -> None:
     for number, arm in enumerate(ARMS):
         curves = [loss_curve(result.run_folder(seed, arm)) for seed in range(result.seeds)]
         mean = np.mean([loss for _, loss in curves], axis=0)
-        left.plot(curves[0][0], mean, STYLES[number], color=str(0.3 * number), label=arm)
+        # Ours is drawn last, solid and black.
+        behind = len(ARMS) - 1 - number
+        left.plot(curves[0][0], mean, STYLES[behind], color=str(0.3 * behind), label=arm)
     left.set(title="Loss on the labelled images (mean over seeds)", xlabel="update", ylabel="loss")
     left.legend(frameon=False)
     for seed in range(result.seeds):
