@@ -260,10 +260,13 @@ def _show_diagnostics(path: Path) -> None:
     layers = json.loads(path.read_text(encoding="utf-8"))
     if not layers:
         return
+    from rich import box
     from rich.console import Console
 
     from hebbseg.hebbian.diagnostics import LayerDiagnostics, table
 
     shown = table({name: LayerDiagnostics(**numbers) for name, numbers in layers.items()})
+    # Whole names within 80 columns: no lines between columns, headings on two lines.
+    shown.box, shown.pad_edge, shown.columns[0].no_wrap = box.SIMPLE, False, True
     shown.columns[0].min_width = max(map(len, layers))
     Console().print(shown)
