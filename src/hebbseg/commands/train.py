@@ -267,6 +267,6 @@ def _show_diagnostics(path: Path) -> None:
 
     shown = table({name: LayerDiagnostics(**numbers) for name, numbers in layers.items()})
     # Whole names within 80 columns: no lines between columns, headings on two lines.
-    shown.box, shown.pad_edge, shown.columns[0].no_wrap = box.SIMPLE, False, True
+    shown.box, shown.pad_edge, shown.collapse_padding = box.SIMPLE, False, True
     shown.columns[0].min_width = max(map(len, layers))
     Console().print(shown)
