@@ -266,7 +266,8 @@ def _show_diagnostics(path: Path) -> None:
     from hebbseg.hebbian.diagnostics import LayerDiagnostics, table
 
     shown = table({name: LayerDiagnostics(**numbers) for name, numbers in layers.items()})
-    # Whole names within 80 columns: no lines between columns, headings on two lines.
-    shown.box, shown.pad_edge, shown.collapse_padding = box.SIMPLE, False, True
-    shown.columns[0].min_width = max(map(len, layers))
+    # So that whole names fit into 80 columns: headings on two lines, no lines between columns.
+    shown.box, shown.pad_edge = box.SIMPLE, False
+    for column in shown.columns:
+        column.header = str(column.header).replace(" ", "\n")
     Console().print(shown)
