@@ -140,7 +140,8 @@ def test_the_segment_is_found_where_its_features_are():
 
 @pytest.mark.parametrize("dims", [2, 3])
 def test_episodes_teach_encoder_and_decoder(dims):
-    pretext = SuperpixelEpisodes(network=network(dims=dims), cells=2).double()
+    pretext = SuperpixelEpisodes(network=network(dims=dims)).double()
+    assert pretext.cells == {2: 4, 3: 2}[dims]
     images = torch.rand(2, 2, *(16, 12, 8)[:dims], dtype=torch.float64)
     term = pretext.loss(images, 0.5, generator())["episode"]
     term.backward()

@@ -96,19 +96,21 @@ class SuperpixelEpisodes(nn.Module):
 
     Options:
         segments: Felzenszwalb (2D only), SLIC, or auto: the first in 2D, the second in 3D
-        cells: local background prototypes along each axis
+        prototypes: local ones of the background at most; a grid of 4 × 4 in 2D, of 2 × 2 × 2 in 3D
     """
 
     steps = 300
     rate = 2e-3
 
     def __init__(
-        self, *, network: UNet, segments: Literal["auto", "felzenszwalb", "slic"] = "auto", cells: int = 4
+        self, *, network: UNet, segments: Literal["auto", "felzenszwalb", "slic"] = "auto", prototypes: int = 16
     ) -> None:
         super().__init__()
         self.network = network
         self.segments = segments
-        self.cells = cells
+        self.prototypes = prototypes
+        # The rounding error of a root must not cost a cell.
+        self.cells = max(1, int(prototypes ** (1 / network.spatial_dims) + 1e-9))
         self.augment = Augment(spatial_dims=network.spatial_dims)
 
     def loss(self, images: Tensor, progress: float, generator: torch.Generator) -> dict[str, Tensor]:
