@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from hebbseg import HebbianPCA, Plasticity, SoftWTA
+from hebbseg.hebbian import whitening
 from tests.hebbian.test_equations import TOLERANCE, double, images
 from tests.literal import hebbian as literal
 
@@ -139,3 +140,37 @@ def test_constant_images_are_survived() -> None:
         plasticity.write_gradients()
         plasticity.normalise()
     assert layer.weight.isfinite().all() and layer.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_separable_whitening_is_full_whitening_with_the_product_covariance(groups: int, monkeypatch) -> None:
+    """What `SeparableWhitening` does, with matrices: C = A ⊗ B, P² = (1 + ε)(C/λ + ε)⁻¹."""
+    monkeypatch.setattr(whitening, "LARGEST", 0)
+    layer, x = double(nn.Conv2d(2 * groups, 3 * groups, 3, groups=groups), 0), images((2, 2 * groups, 6, 5), 0)
+    with Plasticity(layer, SoftWTA(temperature=T), whiten=0.5) as plasticity, torch.no_grad():
+        layer(x)
+        ours, site = plasticity.updates()[""].numpy(), plasticity.sites[""]
+        norms = site.norms(site.rows(layer.weight.detach())).numpy()
+    assert isinstance(site.whitening, whitening.SeparableWhitening)
+    centred = (x - x.mean((0, 2, 3), keepdim=True)).numpy()
+    A = literal.patch_covariance(centred, (1, 1), (1, 1), groups)
+    B = literal.patch_covariance(centred, (3, 3), (1, 1), 2 * groups).reshape(groups, 2, 9, 9).mean(1)
+    plain = update(layer, SoftWTA(temperature=T), x, centre=True)
+    for g in range(groups):
+        C = np.kron(A[g], B[g])
+        metric = (C / np.linalg.eigvalsh(C).mean() + 0.5 * np.eye(18)) / 1.5
+        units = slice(3 * g, 3 * g + 3)
+        W = layer.weight.detach().numpy()[units].reshape(3, -1)
+        # ΔW = corr P² − M W, and plain competition on the same activations gives corr − M W
+        gate = np.array(mean_gate(layer, x, g, groups))[:, None]
+        expected = (plain[units].reshape(3, -1) + gate * W) @ np.linalg.inv(metric) - gate * W
+        np.testing.assert_allclose(ours[units].reshape(3, -1), expected, atol=1e-8)
+        np.testing.assert_allclose(norms[g, :, 0], np.sqrt(np.einsum("ui,ij,uj->u", W, metric, W)), atol=1e-8)
+
+
+def mean_gate(layer: nn.Module, x: torch.Tensor, group: int, groups: int) -> list[float]:
+    """E[g] of a group's units when they compete on centred patches."""
+    inputs, units = slice(2 * group, 2 * group + 2), slice(3 * group, 3 * group + 3)
+    S = patches(x[:, inputs].numpy(), 3, 0) - channel_means(x[:, inputs], 9)
+    Y = S @ layer.weight.detach().numpy()[units].reshape(3, -1).T
+    return list(np.mean([literal.gate("swta", y, T) for y in Y], axis=0))

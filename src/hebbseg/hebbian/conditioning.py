@@ -11,10 +11,8 @@ from torch import Tensor
 from torch import distributed as dist
 
 from hebbseg.errors import HebbsegError
-from hebbseg.hebbian.geometry import patch_covariance
 
 SLOWEST = 10  # forwards a running estimate looks back on
-COVARIANCE_EVERY = 16  # forwards between two looks at the covariance: it costs more than a forward and moves slowly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +30,7 @@ class Conditioning:
                 ΔW = corr(g, s − μ) P² − M W.
 
             Activations W·(s − μ) = V·P(s − μ) are the layer's own: nothing is transformed but the small correlation.
+            See `hebbseg.hebbian.whitening`.
     """
 
     unit_norm: bool = False
@@ -82,53 +81,3 @@ class Moments:
         square = torch.linalg.vector_norm(map_, dim=dims) ** 2 / samples
         mean, square = self.running.include(torch.stack([map_.mean(dims), square]))
         return mean, (square - mean**2).clamp_min(0).sqrt()
-
-
-@dataclass
-class Whitening:
-    """The running covariance of a signal and what follows from it."""
-
-    strength: float
-    kernel: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-    covariance: Running = field(default_factory=Running)
-    forwards: int = 0
-    _metric: Tensor | None = None
-    _inverse: Tensor | None = None
-
-    def include(self, signal: Tensor, mean: Tensor) -> None:
-        """Looks at the signal (B, C, *n), whose running channel means are given, every `COVARIANCE_EVERY` forwards."""
-        if self.forwards % COVARIANCE_EVERY == 0:
-            centred = signal - mean.view(1, -1, *[1] * (signal.dim() - 2))
-            self.covariance.include(patch_covariance(centred, self.kernel, self.dilation, self.groups))
-            self._metric = self._inverse = None
-        self.forwards += 1
-
-    def restore(self, forwards: int) -> None:
-        """Goes on after so many forwards, with a covariance that was set from outside."""
-        self.forwards = forwards
-        self._metric = self._inverse = None
-
-    def metric(self) -> Tensor:
-        """P⁻² = (C/λ + ε) / (1 + ε), which measures a filter W as its V in the whitened space: |V|² = W P⁻² Wᵀ."""
-        if self._metric is not None:
-            return self._metric
-        covariance = self.covariance.value
-        assert covariance is not None
-        scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(covariance.dtype).tiny)
-        eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-        self._metric = (covariance / scale[:, None, None] + self.strength * eye) / (1 + self.strength)
-        return self._metric
-
-    def decorrelate(self, rows: Tensor) -> Tensor:
-        """rows · P² for (groups, units, size) rows."""
-        if self._inverse is None:
-            self._inverse = torch.cholesky_inverse(torch.linalg.cholesky(self.metric()))
-        return rows @ self._inverse
-
-    def norms(self, rows: Tensor) -> Tensor:
-        """The norm of each row in the whitened space: (groups, units, size) → (groups, units, 1)."""
-        metric = self.metric()
-        rows = rows.to(metric.dtype)
-        return ((rows @ metric) * rows).sum(-1, keepdim=True).clamp_min(0).sqrt()

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from hebbseg.hebbian.conditioning import Conditioning, Moments, Running, Whitening
+from hebbseg.hebbian.conditioning import Conditioning, Moments, Running
 from hebbseg.hebbian.geometry import Geometry
 from hebbseg.hebbian.rules import Rule
+from hebbseg.hebbian.whitening import Whitening, make_whitening
 
 Transpose = Literal["tsa", "s", "tsa-literal", "off"]
 
@@ -71,12 +72,13 @@ class Site:
         self.units_on_large = self.geometry.transposed and self.transpose != "s"
         self.initial = self.weight.detach().clone()
         if self.conditioning.whiten is not None:
-            one = (1,) * self.geometry.spatial_dims
-            self.whitening = Whitening(
+            one, geometry = (1,) * self.geometry.spatial_dims, self.geometry
+            self.whitening = make_whitening(
                 strength=self.conditioning.whiten,
-                kernel=one if self.units_on_large else self.geometry.kernel,
-                dilation=one if self.units_on_large else self.geometry.dilation,
-                groups=self.geometry.groups,
+                channels=self.weight.shape[0] // geometry.groups if self.units_on_large else self.weight.shape[1],
+                kernel=one if self.units_on_large else geometry.kernel,
+                dilation=one if self.units_on_large else geometry.dilation,
+                groups=geometry.groups,
             )
 
     @property
@@ -241,7 +243,7 @@ class Site:
 
     def norms(self, rows: Tensor) -> Tensor:
         """The norm of each filter, (G, units, 1), in the whitened space once its covariance is known."""
-        if self.whitening is not None and self.whitening.covariance.value is not None:
+        if self.whitening is not None and self.whitening.forwards:
             return self.whitening.norms(rows)
         return rows.norm(dim=-1, keepdim=True)
 
@@ -265,12 +267,13 @@ class Site:
         for name, average in self._averages().items():
             average.value, average.seen = state[name]["value"], state[name]["seen"]
         if self.whitening is not None:
-            self.whitening.restore(state["forwards"])
+            self.whitening.forwards = state["forwards"]
+            self.whitening.forget_derived()
         self.initial, self.usage = state["initial"], state["usage"]
 
     def _averages(self) -> dict[str, Running]:
         averages = {"signal_mean": self.signal_mean, "activation": self.activation.running}
-        return averages if self.whitening is None else averages | {"covariance": self.whitening.covariance}
+        return averages if self.whitening is None else averages | self.whitening.averages
 
     @property
     def _offsets(self) -> int:
