@@ -68,11 +68,12 @@ def main() -> None:
     parser.add_argument("--labelled", default="10%")
     parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--arms", default="random,random-rescaled,hebbian")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     args = parser.parse_args()
     have = {(row["seed"], row["arm"]) for row in done(args.table)}
-    for seed in range(args.seeds):
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
         for arm in args.arms.split(","):
             if (str(seed), {"random": "scratch"}.get(arm, arm)) in have:
                 continue
