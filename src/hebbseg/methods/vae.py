@@ -8,7 +8,7 @@ from hebbseg.methods.consistency import ramp_up, seed_of
 from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import _CONV, UNet, initialise
 
-RAMP_SHARE = 0.5  # of the training until β has its full value; a full divergence from the start empties the latent
+RAMP_SHARE = 0.5  # of the training until β has its full value; docs/methods/vae.md has what it is worth
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
@@ -30,8 +30,8 @@ class VariationalAutoEncoder(nn.Module):
     x standardised channel by channel: the negative evidence bound, up to constants, of a Gaussian decoder whose variance is
     the best one for the data. z = μ + σ ε is sampled from two 1×1 convolutions of the coarsest map; a third leads back
     into the decoder. The skips are zero meanwhile: all that the decoder knows of the image came through z, and its
-    weights for skips stay as initialised. β rises from 0 over the first half, lest the latent be emptied before the
-    decoder can use it. Afterwards the UNet has neither latent nor sampling.
+    weights for skips stay as initialised. β rises from 0 over the first half, so that the decoder
+    learns to use the latent first. Afterwards the UNet has neither latent nor sampling.
 
     Kingma and Welling, Auto-encoding variational Bayes, ICLR 2014; the variance as in Rybkin et al., ICML 2021.
 
@@ -62,7 +62,7 @@ class VariationalAutoEncoder(nn.Module):
             )
         initialise(self.new, generator=torch.Generator().manual_seed(seed_of(network)))
         with torch.no_grad():
-            # The latent begins nearly without noise (σ = e^−2): noise as strong as the signal is never learned away.
+            # The latent begins nearly without noise (σ = e^−2), so that more of it is in use in the end.
             for name, parameter in self.new["encode"].named_parameters():
                 parameter[latent:] = -4.0 if name == "bias" else 0.0
             # The first picture is nearly flat: what there is to learn is structure, not contrast.
