@@ -153,6 +153,9 @@ def test_control_has_the_norms_of_hebbian_weights_but_random_directions(tmp_path
 def test_pretrained_weights_can_be_carried_over(tmp_path: Path) -> None:
     settings = make_settings(DATA, TINY | {"labelled": "0"})
     path = pretrain_only(settings, tmp_path / "stage1")
+    made = path.stat().st_mtime_ns
+    assert pretrain_only(settings, tmp_path / "stage1", resume=True) == path
+    assert path.stat().st_mtime_ns == made, "a finished stage 1 is not done again"
     train(tmp_path / "carried", init=str(path), updates=1)
     train(tmp_path / "own", init="hebbian", updates=1)
     carried, own = (load_file(tmp_path / name / "pretrained.safetensors") for name in ("carried", "own"))
@@ -179,7 +182,7 @@ def test_volumes(tmp_path: Path) -> None:
 
 
 def test_pictures_at_their_own_size_in_patches(tmp_path: Path) -> None:
-    segmenter = train(tmp_path / "run", size="native", patch=(16, 16), updates=2)
+    segmenter = train(tmp_path / "run", size="native", patch="16", updates=2)  # one number stands for all axes
     assert segmenter.preparation.size is None and segmenter.window == (16, 16)
 
 

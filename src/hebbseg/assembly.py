@@ -33,11 +33,12 @@ class Run:
         self.training = training
         self.fabric = fabric
         first = next(case for case in source.cases if case.id == self.training.images[0])
-        size = None if settings.size == "native" else settings.size
+        dims = source.spatial_dims
+        size = None if settings.size == "native" else _for_all_axes(settings.size, dims)
         self.preparation = Preparation.for_source(source, first, size=size, normalise=settings.normalise)
         self.store = CaseStore.for_training(source, self.training, preparation=self.preparation)
-        self.patch: tuple[int, ...] | str | None = None if settings.patch == "none" else settings.patch
-        self.augment = Augment(spatial_dims=source.spatial_dims) if settings.augment else None
+        self.patch = None if settings.patch == "none" else _for_all_axes(settings.patch, dims)
+        self.augment = Augment(spatial_dims=dims) if settings.augment else None
 
     def batches(self, *, unlabelled: bool, augmented: bool, seed: int) -> Batches:
         return Batches(
@@ -112,6 +113,11 @@ class Run:
             tta=self.settings.tta,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
         )
+
+
+def _for_all_axes(size: tuple[int, ...] | str, dims: int) -> tuple[int, ...] | str:
+    """One number stands for all axes."""
+    return size * dims if isinstance(size, tuple) and len(size) == 1 else size
 
 
 def _shared(settings: Settings, stage: type[Stage1] | type[Stage2]) -> dict[str, Any]:

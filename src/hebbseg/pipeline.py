@@ -17,7 +17,7 @@ from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits import Split, make_split
 from hebbseg.errors import HebbsegError
-from hebbseg.evaluation.evaluate import describe_summary, evaluate
+from hebbseg.evaluation.evaluate import evaluate
 from hebbseg.evaluation.metrics import case_metrics
 from hebbseg.evaluation.overlay import overlay
 from hebbseg.figures import draw_grid, draw_history
@@ -95,7 +95,6 @@ def _test(segmenter: Segmenter, source: Source, split: Split, folder: RunFolder,
     folder.save_rows("metrics.csv", rows)
     draw_grid(pictures, folder / "figures" / "test.png", "Test cases: prediction in yellow, target in blue")
     write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes)})
-    reporter.say(f"test: {describe_summary(summary)}")
 
 
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
@@ -106,6 +105,10 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     source, split = _data(settings.model_copy(update={"labelled": "0"}), reporter, masks=False)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
     state = folder.begin(settings, split, resume=resume)
+    path = folder / "pretrained.safetensors"
+    if resume and folder.description()["status"] == "done":
+        reporter.say(f"{out}: this run is done already.")
+        return path
     this = Run(settings, source, split.training, fabric)
     try:
         with interrupt_requests() as request:
@@ -114,7 +117,6 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
             )
     except Interrupted as stop:
         raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; go on with --resume.") from None
-    path = folder / "pretrained.safetensors"
     if fabric.global_rank == 0:
         save_model(path, network.state_dict(), {"network": this.network_options(2), "init": settings.init})
         folder.save_rows("history.csv", first.history)

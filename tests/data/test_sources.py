@@ -629,3 +629,18 @@ def test_pictures_survive_pillows_own_reader(tmp_path: Path):
     root = ph2_tree(tmp_path)
     modes = {p.name: Pillow.open(p).mode for p in root.rglob("*_lesion.bmp")}
     assert modes == {"IMD002_lesion.bmp": "RGB", "IMD003_lesion.bmp": "1", "IMD437_lesion.bmp": "1"}
+
+
+def test_spacing_is_in_the_order_of_the_axes_when_formats_disagree(tmp_path: Path) -> None:
+    import nibabel
+    import SimpleITK
+
+    (tmp_path / "images").mkdir()
+    nibabel.save(
+        nibabel.Nifti1Image(np.zeros((4, 5, 6), np.float32), np.diag([1, 2, 3, 1])), tmp_path / "images" / "a.nii.gz"
+    )
+    image = SimpleITK.GetImageFromArray(np.zeros((6, 5, 4), np.float32))
+    image.SetSpacing((1, 2, 3))
+    SimpleITK.WriteImage(image, str(tmp_path / "images" / "b.nrrd"))
+    source = open_source(tmp_path)
+    assert [(source.image(case).shape, case.spacing_mm) for case in source.cases] == [((1, 6, 5, 4), (3, 2, 1))] * 2

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -43,7 +44,8 @@ class FileSource:
     ) -> None:
         self.name = name
         self.root = root
-        self.cases = tuple(cases)
+        self.cases = tuple(cases)  # `axes`, which the next line needs, asks for them
+        self.cases = tuple(self._with_spacing_as_given(case) for case in cases)
         self.masks = masks or MaskOptions()
         self._listing_problems = tuple(problems)
 
@@ -144,6 +146,13 @@ class FileSource:
         """The order all images are given in: their own if it is one, slowest first if they differ."""
         orders = {axes_of(case.image[0]) for case in self.cases}
         return next(iter(orders)) if len(orders) == 1 else "zyx"
+
+    def _with_spacing_as_given(self, case: Case) -> Case:
+        """The case with its spacing in the order in which `image` gives its axes."""
+        if case.spacing_mm is None or "stored" in (axes_of(case.image[0]), self.axes):
+            return case
+        turned = axes_of(case.image[0]) != self.axes
+        return replace(case, spacing_mm=case.spacing_mm[::-1]) if turned else case
 
     def _image_axes(self, case: Case) -> Axes:
         own = axes_of(case.image[0])
