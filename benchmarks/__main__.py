@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-SUITES = ("hebbian", "training", "loading", "evaluation")
+SUITES = ("hebbian", "training", "methods", "loading", "evaluation")
 
 
 def main(names: list[str]) -> None:

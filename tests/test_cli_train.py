@@ -225,3 +225,9 @@ def test_ctrl_c_saves_exits_with_130_and_says_how_to_go_on(
     # That advice is enough: all settings come from the run. (Twice the updates would be another run.)
     assert command(monkeypatch, "train", "--resume", "-o", tmp_path / "run", "--updates", "7") == 2
     assert "updates: 100000 then, 7 now" in capsys.readouterr().err
+
+
+def test_help_method_explains_the_method_and_its_options() -> None:
+    result = CliRunner().invoke(app, ["train", "--method", "uamt", "--help-method"])
+    assert result.exit_code == 0
+    assert "passes=8" in result.output and "Uncertainty" in result.output

@@ -27,6 +27,7 @@ from hebbseg.commands.trainoptions import (
     DataUnlessResumed,
     DevicesOption,
     FeaturesOption,
+    HelpMethodOption,
     ListOption,
     NodesOption,
     OutOption,
@@ -122,6 +123,7 @@ def train(
     ] = None,
     more: SetOption = None,
     list_settings: ListOption = False,
+    help_method: HelpMethodOption = False,
 ) -> None:
     """Learn to segment: from all images without a mask, then from the masks; measured on cases never touched.
 
@@ -134,6 +136,11 @@ def train(
 
     RUN gets model.safetensors, metrics.csv and summary.json (test cases), history.csv, progress.png and figures/.
     """
+    if help_method:
+        from hebbseg.methods import method_help
+
+        typer.echo(method_help(method or "supervised"))
+        return
     folder = output_folder(out, f"hebbseg train {data or 'my_data/'} -o run1")
     settings = _settings(context, data, folder, resume, time_budget, more)
     from hebbseg.pipeline import run

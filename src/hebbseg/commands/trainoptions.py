@@ -39,6 +39,10 @@ ListOption = Annotated[
         "--list-settings", callback=_list_settings, is_eager=True, help="Show all settings, their defaults, and exit."
     ),
 ]
+HelpMethodOption = Annotated[
+    bool,
+    typer.Option("--help-method", help="Explain the --method and its options, and exit.", rich_help_panel=LEARNING),
+]
 SeedOption = Annotated[
     int | None,
     typer.Option(
