@@ -6,7 +6,8 @@ from PIL import Image
 from hebbseg.figures import draw_grid, draw_history
 
 HISTORY = [
-    {"stage": "pretrain", "step": s, "moved": 0.5 / s, "effective_units": 0.8, "cosine": 0.1, "rank": 0.9} for s in (1, 2, 3)
+    {"stage": "pretrain", "step": s, "moved": 0.5 / s, "effective_units": 0.8, "cosine": 0.1, "rank": 0.9}
+    for s in (1, 2, 3)
 ] + [{"stage": "fit", "step": s, "learning_rate": 0.1, "loss": 1 / s, "supervised": 1 / s} for s in (1, 2)]
 
 
