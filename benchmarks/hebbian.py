@@ -78,7 +78,7 @@ def run() -> list[Row]:
     rows = []
     for name, shape in SHAPES.items():
         x = torch.randn(shape)
-        rounds = 15 if len(shape) == 4 else 3
+        rounds = 15 if len(shape) == 4 else 2
         detached = network(shape)
         with Plasticity(detached, SoftWTA()), torch.no_grad():
             detached(x)
