@@ -13,7 +13,7 @@ from benchmarks.timing import Row, peak_mib, report_extra_peak, row, seconds
 from benchmarks.unfold import UnfoldPlasticity
 from hebbseg import HebbianPCA, Plasticity, SoftWTA, UNet
 
-SHAPES = {"2D 128²": (2, 3, 128, 128), "3D 96×96×80": (1, 1, 96, 96, 80)}
+SHAPES = {"2D 128², batch 8": (8, 3, 128, 128), "3D 96×96×80, batch 1": (1, 1, 96, 96, 80)}
 CONDITIONED = {"unit_norm": True, "centre": True, "standardise": True, "whiten": 1.0}
 
 
@@ -33,8 +33,17 @@ def supervised(net: nn.Module, x: torch.Tensor) -> Callable[[], None]:
     return step
 
 
+def without_dropout(net: nn.Module) -> nn.Module:
+    """As stage 1 runs it: batch norm by batch, nothing dropped."""
+    for module in net.modules():
+        if isinstance(module, nn.Dropout):
+            module.eval()
+    return net
+
+
 def hebbian(net: nn.Module, x: torch.Tensor, rule=None, **options) -> Callable[[], None]:
-    """A step inside an open block; the block is left open for the life of the process or until `close`."""
+    """A step inside an open block, which stays open for the life of the process."""
+    net = without_dropout(net)
     plasticity = Plasticity(net, rule or SoftWTA(temperature=0.05), **options)
     plasticity.__enter__()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
@@ -51,7 +60,7 @@ def hebbian(net: nn.Module, x: torch.Tensor, rule=None, **options) -> Callable[[
 
 
 def unfolding(net: nn.Module, x: torch.Tensor) -> Callable[[], None]:
-    plasticity = UnfoldPlasticity(net, temperature=0.05)
+    plasticity = UnfoldPlasticity(without_dropout(net), temperature=0.05)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
 
     @torch.no_grad()
@@ -66,7 +75,7 @@ def unfolding(net: nn.Module, x: torch.Tensor) -> Callable[[], None]:
 def forward(net: nn.Module, x: torch.Tensor) -> Callable[[], None]:
     @torch.no_grad()
     def step() -> None:
-        net(x)
+        without_dropout(net)(x)
 
     return step
 

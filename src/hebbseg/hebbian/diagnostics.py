@@ -48,8 +48,10 @@ def mean_abs_cosine(filters: Tensor) -> Tensor:
 def effective_rank(filters: Tensor) -> Tensor:
     """exp of the entropy of the normalised singular values, (…, units, size) → (…).
 
-    The singular values come from the smaller Gram matrix: much less work than a decomposition of wide filters.
+    The singular values come from the smaller Gram matrix: much less work than a decomposition of wide filters. In double
+    precision, as filters that have become alike leave a matrix that is hard to decompose.
     """
+    filters = filters.double()
     gram = filters @ filters.mT if filters.shape[-2] <= filters.shape[-1] else filters.mT @ filters
     return effective_number(torch.linalg.eigvalsh(gram).clamp_min(0).sqrt())
 

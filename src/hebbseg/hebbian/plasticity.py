@@ -113,11 +113,11 @@ class Plasticity:
         learning rate suits layers of any width and scale.
         """
         updates = [
-            (site, site.update(sums) * (site.natural_rate(sums) if relative else 1.0))
+            (site, site.update(sums, -site.natural_rate(sums) if relative else -1.0))
             for site, sums in self._gathered(joint=True)
         ]
-        for site, update in updates:
-            site.weight.grad = -update.to(site.weight.dtype)
+        for site, negative in updates:
+            site.weight.grad = negative.to(site.weight.dtype)
         self.reset()
 
     @torch.no_grad()

@@ -79,7 +79,7 @@ class SoftWTA:
             )
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
-        return (y / self.temperature).softmax(dim)
+        return (y * (1 / self.temperature)).softmax(dim)
 
 
 @dataclass(frozen=True, kw_only=True)

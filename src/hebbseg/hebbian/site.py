@@ -48,7 +48,8 @@ class Sums:
         return joint
 
     def finite(self) -> bool:
-        return bool(self.correlation.isfinite().all() and self.memory.isfinite().all())
+        # One pass: a sum is finite only if all its terms are.
+        return bool((self.correlation.sum() + self.memory.sum()).isfinite())
 
 
 @dataclass
@@ -190,13 +191,15 @@ class Site:
 
     # ---------------------------------------------------------------- updating
 
-    def update(self, sums: Sums) -> Tensor:
-        """ΔW in the layout of the weight, from sums over one or more calls (and processes)."""
+    def update(self, sums: Sums, scale: Tensor | float = 1.0) -> Tensor:
+        """ΔW, times ``scale``, in the layout of the weight, from sums over one or more calls (and processes)."""
         weight = self.rows(self.weight.detach().to(sums.correlation.dtype))  # (G, units, size)
         correlation = self.rows(sums.correlation)
         if self.whitening is not None:
             correlation = self.whitening.decorrelate(correlation)
-        return self.layout((correlation - self._reconstruct(sums.memory, weight)) / sums.count)
+        return self.layout(
+            self._less_reconstruction(correlation, sums.memory, weight).mul_(scale / sums.count.to(weight.dtype))
+        )
 
     def natural_rate(self, sums: Sums) -> Tensor | float:
         """The learning rate at which one step is a whole step.
@@ -213,19 +216,22 @@ class Site:
             squares = sums.memory.abs().sum()
         return sums.count / squares.clamp_min(torch.finfo(squares.dtype).tiny)
 
-    def _reconstruct(self, memory: Tensor, weight: Tensor) -> Tensor:
-        """M W, with rows (G, units, size)."""
+    def _less_reconstruction(self, correlation: Tensor, memory: Tensor, weight: Tensor) -> Tensor:
+        """corr − M W in one pass, with rows (G, units, size)."""
         if not self.units_on_large:
-            return memory[..., None] * weight if self.rule.reconstruction == "own" else memory.tril() @ weight
+            if self.rule.reconstruction == "own":
+                return torch.addcmul(correlation, memory[..., None], weight, value=-1)
+            return torch.baddbmm(correlation, memory.tril(), weight, alpha=-1)
         groups, units, offsets = memory.shape[:3]
         if self.rule.reconstruction == "own":
             if self.transpose == "tsa-literal":
                 by_offset = weight.view(groups, units, offsets, -1)
                 weight = by_offset.sum(2, keepdim=True).expand_as(by_offset).reshape(weight.shape)
-            return memory.flatten(1)[..., None] * weight
+            return torch.addcmul(correlation, memory.flatten(1)[..., None], weight, value=-1)
         # Channel l comes before channel o, or is o itself: all offsets of l count.
         before = memory.new_ones(units, units).tril()[:, None, :, None]
-        return (memory * before).view(groups, units * offsets, units * offsets) @ weight
+        size = units * offsets
+        return torch.baddbmm(correlation, (memory * before).view(groups, size, size), weight, alpha=-1)
 
     def rows(self, weight: Tensor) -> Tensor:
         """The filters as rows, one per unit: the weight's layout (S, L/G, *k) → (G, units, size)."""
