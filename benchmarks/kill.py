@@ -37,7 +37,7 @@ def main(data: str) -> None:
         while kills < KILLS:
             process = start(data, killed, resume=(killed / "run.json").exists())
             # Long enough to get somewhere, short enough that ten of them fit into the run.
-            time.sleep(0.25 * length + moments.uniform(0, 0.12 * length))
+            time.sleep(length * moments.uniform(0.3, 0.55))
             process.send_signal(signal.SIGKILL)
             if process.wait() == 0:
                 break
