@@ -200,7 +200,7 @@ def test_five_percent_of_the_labels_is_clearly_worse_than_all():
             predictions = net.eval()(test.images(split.test)).argmax(1) == 1
         masks = test.masks(split.test)
         scores[labelled] = np.mean([dice(p.numpy(), m.numpy()) for p, m in zip(predictions, masks)])
-    assert scores["5%"] < scores["100%"] - 0.02, scores
+    assert scores["5%"] < scores["100%"] - 0.03, scores
 
 
 def test_an_option_is_not_given_in_two_places():
