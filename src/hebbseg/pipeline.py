@@ -1,7 +1,7 @@
 """From a folder of images to a measured segmenter: both stages, in order, resumable at any moment."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +32,39 @@ from hebbseg.segmenter import Segmenter
 from hebbseg.training.averaging import recalibrate_norms
 from hebbseg.training.checkpoint import save_model
 from hebbseg.training.fit import fit
-from hebbseg.training.initial import check_init
+from hebbseg.training.initial import Initialised, check_init
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
 
 PICTURES = 6  # test cases shown in figures/test.png
+SEEDS_APART = 1_000_003  # between the networks of a method that has two
+
+Starts = Callable[[Run, int], tuple[UNet, Initialised]]
+"""Gives network number 0 (or 1, for methods that have two) of a run with its first weights."""
 
 
-def run(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Segmenter:
-    """Both stages and the evaluation; leaves everything in ``out`` (see `RunFolder`)."""
+def run(
+    settings: Settings,
+    out: Path,
+    *,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    source: Source | None = None,
+    starts: Starts | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> Segmenter:
+    """Both stages and the evaluation; leaves everything in ``out`` (see `RunFolder`).
+
+    Arguments:
+        source: the cases of ``settings.data`` from `open_cases`, where somebody has them open already.
+        starts: gives the first weights, where stage 1 was done before; must be what stage 1 would give here.
+        notes: written into run.json.
+    """
     reporter = reporter or Quiet()
     checked_options(settings.method, method_class(settings.method), settings.method_options)
     check_init(settings.init)
     fabric = make_fabric(settings)
-    source, split = _data(settings, reporter, masks=True)
+    source = source or open_cases(settings, reporter)
+    split = draw_split(settings, source, reporter)
     if not split.training.labelled:
         raise HebbsegError(
             f"{settings.data}: no training case has a mask, so there is nothing to fine-tune on. Learn from the images alone "
@@ -57,6 +77,8 @@ def run(settings: Settings, out: Path, *, resume: bool = False, reporter: Report
         )
     folder = RunFolder(out, writes=fabric.global_rank == 0)
     state = folder.begin(settings, split, resume=resume)
+    if notes:
+        folder.note(**notes)
     if resume and folder.description()["status"] == "done":
         reporter.say(f"{out}: this run is done already.")
         return Segmenter.load(out)
@@ -66,7 +88,7 @@ def run(settings: Settings, out: Path, *, resume: bool = False, reporter: Report
     this = Run(settings, source, split.training, fabric)
     try:
         with interrupt_requests() as request:
-            segmenter, history = _train(this, folder, state, reporter, request)
+            segmenter, history = _train(this, folder, state, reporter, request, starts)
     except Interrupted as stop:
         raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; go on with --resume.") from None
     if fabric.global_rank == 0:
@@ -102,7 +124,8 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     reporter = reporter or Quiet()
     check_init(settings.init)
     fabric = make_fabric(settings)
-    source, split = _data(settings.model_copy(update={"labelled": "0"}), reporter, masks=False)
+    source = open_cases(settings, reporter, masks=False)
+    split = draw_split(settings.model_copy(update={"labelled": "0"}), source, reporter)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
     state = folder.begin(settings, split, resume=resume)
     path = folder / "pretrained.safetensors"
@@ -113,7 +136,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     try:
         with interrupt_requests() as request:
             network, first = this.initialise(
-                2, settings.seed, **_stage1_handlers(this, folder, state, reporter, request)
+                2, settings.seed, **stage1_handlers(this, folder, state, reporter, request)
             )
     except Interrupted as stop:
         raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; go on with --resume.") from None
@@ -139,8 +162,8 @@ def make_fabric(settings: Settings) -> Fabric:
     return fabric
 
 
-def _data(settings: Settings, reporter: Reporter, *, masks: bool) -> tuple[Source, Split]:
-    """The source, without what cannot be read, and the split. ``masks`` off opens no mask."""
+def open_cases(settings: Settings, reporter: Reporter, *, masks: bool = True) -> Source:
+    """The source, without what cannot be read. ``masks`` off opens no mask."""
     source: Source = open_source(
         settings.data,
         label_map=settings.label_map,
@@ -148,8 +171,11 @@ def _data(settings: Settings, reporter: Reporter, *, masks: bool) -> tuple[Sourc
         mask_threshold=settings.mask_threshold,
         instances=settings.instances,
     )
-    if isinstance(source, FileSource):
-        source = _usable(source, reporter, masks=masks)
+    return _usable(source, reporter, masks=masks) if isinstance(source, FileSource) else source
+
+
+def draw_split(settings: Settings, source: Source, reporter: Reporter) -> Split:
+    """Who is trained on and who is tested, by the settings."""
     test: str | float = settings.test if settings.test in ("auto", "official") else _number(settings.test)
     split = make_split(
         source,
@@ -167,7 +193,7 @@ def _data(settings: Settings, reporter: Reporter, *, masks: bool) -> tuple[Sourc
     )
     for note in split.provenance.notes:
         reporter.say(f"note: {note}")
-    return source, split
+    return split
 
 
 def _usable(source: FileSource, reporter: Reporter, *, masks: bool) -> FileSource:
@@ -193,7 +219,7 @@ def _number(text: str) -> float:
         raise HebbsegError(f"test={text!r}: allowed are auto, official, or a share such as 0.2 (0 for none).") from None
 
 
-def _stage1_handlers(
+def stage1_handlers(
     this: Run, folder: RunFolder, state: dict[str, Any] | None, reporter: Reporter, request: Request
 ) -> dict[str, Any]:
     every_s = this.settings.checkpoint_every_s
@@ -209,16 +235,26 @@ def _stage1_handlers(
 
 
 def _train(
-    this: Run, folder: RunFolder, state: dict[str, Any] | None, reporter: Reporter, request: Request
+    this: Run,
+    folder: RunFolder,
+    state: dict[str, Any] | None,
+    reporter: Reporter,
+    request: Request,
+    starts: Starts | None,
 ) -> tuple[Segmenter, list[dict[str, Any]]]:
     settings, classes = this.settings, len(this.source.classes)
     if state is not None and state["stage"] == "fit":
-        network, before = UNet(**this.network_options(classes)).to(this.fabric.device), state["history"]
-        second: Callable[[], UNet] = lambda: UNet(**this.network_options(classes)).to(this.fabric.device)  # noqa: E731
-        state2 = state["state"]
+
+        def second() -> UNet:
+            return UNet(**this.network_options(classes)).to(this.fabric.device)
+
+        network, before, state2 = second(), state["history"], state["state"]
     else:
-        handlers = _stage1_handlers(this, folder, state, reporter, request)
-        network, first = this.initialise(classes, settings.seed, **handlers)
+        if starts is None:
+            handlers = stage1_handlers(this, folder, state, reporter, request)
+            network, first = this.initialise(classes, settings.seed, **handlers)
+        else:
+            network, first = starts(this, 0)
         before, state2 = first.history, None
         if first.diagnostics and folder.writes:
             write_json(folder / "pretrain.json", as_dict(first.diagnostics))
@@ -226,7 +262,10 @@ def _train(
             save_model(
                 folder / "pretrained.safetensors", network.state_dict(), {"network": this.network_options(classes)}
             )
-        second = lambda: this.initialise(classes, settings.seed + 1_000_003)[0]  # noqa: E731
+
+        def second() -> UNet:
+            return (starts(this, 1) if starts else this.initialise(classes, settings.seed + SEEDS_APART))[0]
+
     method = make_method(
         settings.method,
         network=network,
