@@ -17,7 +17,7 @@ from hebbseg.data.splits import TrainingCases
 from hebbseg.networks.unet import UNet
 from hebbseg.segmenter import Segmenter
 from hebbseg.training.fit import Stage2
-from hebbseg.training.initial import Context, Initialised, initialise_network
+from hebbseg.training.initial import Context, Initialised, check_init, initialise_network
 from hebbseg.training.pretrain import Stage1
 
 EPOCH_AT_MOST = 250  # batches of a stage-1 epoch: filters settle long before a very large set has been seen
@@ -95,7 +95,8 @@ class Run:
         def images(step: int) -> Tensor:
             return self.fabric.to_device(batches.images_only(step)[part])
 
-        context = Context(images=images, calibration=self.calibration, stage=self.stage1(), **handlers)
+        options = check_init(self.settings.init, self.settings.init_options)
+        context = Context(images=images, calibration=self.calibration, stage=self.stage1(), options=options, **handlers)
         return network, initialise_network(self.settings.init, network, context)
 
     def window(self) -> tuple[int, ...] | None:

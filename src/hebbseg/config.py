@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hebbseg.errors import HebbsegError, did_you_mean
 
 Part = Literal["encoder", "decoder", "all"]
+OwnOptions = dict[str, float | int | str | bool]
 
 
 class Settings(BaseModel):
@@ -45,6 +46,10 @@ class Settings(BaseModel):
 
     # stage 1: no masks, no back-propagation
     init: str = Field("hebbian", description="where the weights of stage 2 come from; or a pretrained.safetensors")
+    init_options: OwnOptions = Field(
+        default_factory=dict,
+        description="of init vae or superpix alone, as in init_options.steps=500; see docs/methods",
+    )
     rule: Literal["swta", "hpca", "hebb"] = Field("swta", description="which units learn, and what they account for")
     temperature: float = Field(0.1, gt=0, description="t of SWTA's softmax; small: one winner")
     transpose: Literal["tsa", "s", "tsa-literal", "off"] = Field("tsa", description="rule for transposed convolutions")
@@ -64,7 +69,9 @@ class Settings(BaseModel):
 
     # stage 2
     method: str = Field("supervised", description="how stage 2 learns from masks and from images without")
-    method_options: dict[str, float | int | str | bool] = Field(default_factory=dict)
+    method_options: OwnOptions = Field(
+        default_factory=dict, description="of the method alone, as in method_options.weight=5; --help-method lists them"
+    )
     updates: int = Field(1000, ge=1, description="optimiser steps of stage 2")
     labelled_batch: int = Field(8, ge=1)
     unlabelled_batch: int = Field(8, ge=0, description="for methods that use unlabelled images")

@@ -1,12 +1,12 @@
 """From a folder of images to a measured segmenter: both stages, in order, resumable at any moment."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning_fabric import Fabric
 from torch import nn
 
 from hebbseg.assembly import Run
@@ -26,7 +26,7 @@ from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.methods import make_method, method_class
 from hebbseg.methods.options import checked_options
 from hebbseg.networks.unet import UNet
-from hebbseg.progress import Quiet, Reporter, WithTensorBoard
+from hebbseg.progress import Quiet, Reporter, WithTensorBoard, require_tensorboard
 from hebbseg.runfolder import RunFolder
 from hebbseg.segmenter import Segmenter
 from hebbseg.training.averaging import recalibrate_norms
@@ -34,6 +34,7 @@ from hebbseg.training.checkpoint import save_model
 from hebbseg.training.fit import fit
 from hebbseg.training.initial import Initialised, check_init
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
+from hebbseg.training.processes import launched, make_fabric
 
 PICTURES = 6  # test cases shown in figures/test.png
 SEEDS_APART = 1_000_003  # between the networks of a method that has two
@@ -61,7 +62,7 @@ def run(
     """
     reporter = reporter or Quiet()
     checked_options(settings.method, method_class(settings.method), settings.method_options)
-    check_init(settings.init)
+    _check_start(settings)
     fabric = make_fabric(settings)
     source = source or open_cases(settings, reporter)
     split = draw_split(settings, source, reporter)
@@ -83,24 +84,42 @@ def run(
         reporter.say(f"{out}: this run is done already.")
         return Segmenter.load(out)
     begun = time.monotonic()
-    if settings.tensorboard and folder.writes:
-        reporter = WithTensorBoard(reporter, folder / "tensorboard")
-    this = Run(settings, source, split.training, fabric)
+    with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
+        this = Run(settings, source, split.training, fabric)
+        with _stoppable(folder) as request:
+            segmenter, history = _train(this, folder, state, reporter, request, starts)
+        if fabric.global_rank == 0:
+            segmenter.save(folder / "model.safetensors")
+            folder.save_rows("history.csv", history)
+            draw_history(history, folder / "progress.png")
+            if split.test:
+                _test(segmenter, source, split, folder, reporter)
+            folder.note(status="done", seconds=round(time.monotonic() - begun, 1))
+            (folder / "checkpoint.pt").unlink(missing_ok=True)
+        fabric.barrier()
+    return segmenter
+
+
+def _check_start(settings: Settings) -> None:
+    """What can be known to fail before any file is read."""
+    check_init(settings.init, settings.init_options)
+    if settings.tensorboard:
+        require_tensorboard()
+
+
+def _with_tensorboard(reporter: Reporter, settings: Settings, folder: RunFolder) -> AbstractContextManager[Reporter]:
+    wanted = settings.tensorboard and folder.writes
+    return WithTensorBoard(reporter, folder / "tensorboard") if wanted else nullcontext(reporter)
+
+
+@contextmanager
+def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
+    """A request to stop that the first process alone follows, so that all of them stop after the same update."""
     try:
         with interrupt_requests() as request:
-            segmenter, history = _train(this, folder, state, reporter, request, starts)
+            yield request if folder.writes else None
     except Interrupted as stop:
         raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; go on with --resume.") from None
-    if fabric.global_rank == 0:
-        segmenter.save(folder / "model.safetensors")
-        folder.save_rows("history.csv", history)
-        draw_history(history, folder / "progress.png")
-        if split.test:
-            _test(segmenter, source, split, folder, reporter)
-        folder.note(status="done", seconds=round(time.monotonic() - begun, 1))
-        (folder / "checkpoint.pt").unlink(missing_ok=True)
-    fabric.barrier()
-    return segmenter
 
 
 def _test(segmenter: Segmenter, source: Source, split: Split, folder: RunFolder, reporter: Reporter) -> None:
@@ -122,7 +141,7 @@ def _test(segmenter: Segmenter, source: Source, split: Split, folder: RunFolder,
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
     """Stage 1 alone, with or without masks on disk; gives the file of weights that ``--init FILE`` takes."""
     reporter = reporter or Quiet()
-    check_init(settings.init)
+    _check_start(settings)
     fabric = make_fabric(settings)
     source = open_cases(settings, reporter, masks=False)
     split = draw_split(settings.model_copy(update={"labelled": "0"}), source, reporter)
@@ -132,34 +151,19 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     if resume and folder.description()["status"] == "done":
         reporter.say(f"{out}: this run is done already.")
         return path
-    this = Run(settings, source, split.training, fabric)
-    try:
-        with interrupt_requests() as request:
+    with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
+        this = Run(settings, source, split.training, fabric)
+        with _stoppable(folder) as request:
             network, first = this.initialise(
                 2, settings.seed, **stage1_handlers(this, folder, state, reporter, request)
             )
-    except Interrupted as stop:
-        raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; go on with --resume.") from None
-    if fabric.global_rank == 0:
-        save_model(path, network.state_dict(), {"network": this.network_options(2), "init": settings.init})
-        folder.save_rows("history.csv", first.history)
-        write_json(folder / "pretrain.json", as_dict(first.diagnostics))
-        folder.note(status="done")
-        (folder / "checkpoint.pt").unlink(missing_ok=True)
+        if fabric.global_rank == 0:
+            save_model(path, network.state_dict(), {"network": this.network_options(2), "init": settings.init})
+            folder.save_rows("history.csv", first.history)
+            write_json(folder / "pretrain.json", as_dict(first.diagnostics))
+            folder.note(status="done")
+            (folder / "checkpoint.pt").unlink(missing_ok=True)
     return path
-
-
-def make_fabric(settings: Settings) -> Fabric:
-    processes = settings.devices * settings.num_nodes
-    fabric = Fabric(
-        accelerator=settings.accelerator,
-        devices=settings.devices,
-        num_nodes=settings.num_nodes,
-        precision=settings.precision,
-        strategy="ddp" if processes > 1 else "auto",
-    )
-    fabric.launch()
-    return fabric
 
 
 def open_cases(settings: Settings, reporter: Reporter, *, masks: bool = True) -> Source:
@@ -220,7 +224,7 @@ def _number(text: str) -> float:
 
 
 def stage1_handlers(
-    this: Run, folder: RunFolder, state: dict[str, Any] | None, reporter: Reporter, request: Request
+    this: Run, folder: RunFolder, state: dict[str, Any] | None, reporter: Reporter, request: Request | None
 ) -> dict[str, Any]:
     every_s = this.settings.checkpoint_every_s
 
@@ -239,7 +243,7 @@ def _train(
     folder: RunFolder,
     state: dict[str, Any] | None,
     reporter: Reporter,
-    request: Request,
+    request: Request | None,
     starts: Starts | None,
 ) -> tuple[Segmenter, list[dict[str, Any]]]:
     settings, classes = this.settings, len(this.source.classes)

@@ -90,18 +90,23 @@ class Bars(Quiet):
         self._progress.stop()
 
 
+def require_tensorboard() -> None:
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError:
+        raise HebbsegError(
+            "tensorboard=True: TensorBoard is not installed; `pip install hebbseg[tensorboard]`."
+        ) from None
+
+
 class WithTensorBoard:
-    """Passes everything on, and writes each new row's numbers to a folder that TensorBoard reads."""
+    """Passes everything on, and writes the numbers of every row to a folder that TensorBoard reads."""
 
     def __init__(self, reporter: Reporter, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise HebbsegError(
-                "tensorboard=True: TensorBoard is not installed; `pip install hebbseg[tensorboard]`."
-            ) from None
+        from torch.utils.tensorboard import SummaryWriter
+
         self._reporter = reporter
-        self._writer = SummaryWriter(str(folder))
+        self._writer = SummaryWriter(str(folder), flush_secs=10)
         self._written: set[tuple[str, int]] = set()
 
     def say(self, text: str) -> None:
@@ -109,12 +114,11 @@ class WithTensorBoard:
 
     def step(self, stage: str, done: int, total: int, row: dict[str, Any]) -> None:
         self._reporter.step(stage, done, total, row)
-        if row and (stage, row["step"]) not in self._written:
-            self._written.add((stage, row["step"]))
-            for name, value in row.items():
-                if isinstance(value, float):
-                    self._writer.add_scalar(f"{stage}/{name}", value, row["step"])
-            self._writer.flush()
+        # A row may get further numbers after it was first shown: the Dice of a later look at the validation cases.
+        new = {f"{stage}/{name}": value for name, value in row.items() if isinstance(value, float)}
+        for name in [name for name in new if (name, row["step"]) not in self._written]:
+            self._written.add((name, row["step"]))
+            self._writer.add_scalar(name, new[name], row["step"])
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hebbseg import __version__
-from hebbseg.config import NOT_OF_THE_RESULT, Settings
+from hebbseg.config import NOT_OF_THE_RESULT, Settings, make_settings
 from hebbseg.data.splits import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.files import write_json, write_text
@@ -87,7 +87,8 @@ class RunFolder:
         write_text(self / name, text.getvalue())
 
     def _refuse_changes(self, before: dict[str, Any], now: dict[str, Any]) -> None:
-        old, new = before["settings"], now["settings"]
+        # A run of a version that did not have a setting yet was made with what is now its default.
+        old, new = make_settings("", {}).model_dump(mode="json") | before["settings"], now["settings"]
         changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k) and k not in NOT_OF_THE_RESULT]
         if changed:
             listed = ", ".join(f"{key}: {old.get(key)!r} then, {new.get(key)!r} now" for key in changed)

@@ -14,6 +14,7 @@ Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,22 +36,22 @@ def options_of(cls: type) -> list[Option]:
     ]
 
 
-def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[str, Any]:
+def checked_options(owner: str, cls: type, options: Mapping[str, Any], *, kind: str = "Method") -> dict[str, Any]:
     """The options with their right types, or an error that names the option, what it got and what it takes."""
     fields = _signature(cls)
     for name in options:
         if name not in fields:
             remedy = did_you_mean(name, fields) if fields else "It has no options."
-            raise HebbsegError(f"Method {method} has no option {name!r}. {remedy}")
+            raise HebbsegError(f"{kind} {owner} has no option {name!r}. {remedy}")
     # pydantic's stub wants literal keywords.
-    model: Any = create_model(method, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
+    model: Any = create_model(cls.__name__, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
     try:
         made = model(**options)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
         meaning = next(option.description for option in options_of(cls) if option.name == name)
-        raise HebbsegError(f"Method {method}, option {name}={first['input']!r} ({meaning}): {first['msg']}.") from None
+        raise HebbsegError(f"{kind} {owner}, option {name}={first['input']!r} ({meaning}): {first['msg']}.") from None
     return {name: getattr(made, name) for name in fields}
 
 

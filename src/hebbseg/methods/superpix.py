@@ -9,6 +9,8 @@ from skimage.segmentation import felzenszwalb, slic
 from torch import Tensor, nn
 
 from hebbseg.data.augment import Augment
+from hebbseg.errors import HebbsegError
+from hebbseg.methods.options import Count, Positive
 from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import UNet
 
@@ -97,18 +99,29 @@ class SuperpixelEpisodes(nn.Module):
     Options:
         segments: Felzenszwalb (2D only), SLIC, or auto: the first in 2D, the second in 3D
         prototypes: local ones of the background at most; a grid of 4 × 4 in 2D, of 2 × 2 × 2 in 3D
+        steps: updates
+        rate: highest learning rate of AdamW
     """
 
-    steps = 300
-    rate = 2e-3
-
     def __init__(
-        self, *, network: UNet, segments: Literal["auto", "felzenszwalb", "slic"] = "auto", prototypes: int = 16
+        self,
+        *,
+        network: UNet,
+        segments: Literal["auto", "felzenszwalb", "slic"] = "auto",
+        prototypes: Count = 16,
+        steps: Count = 300,
+        rate: Positive = 2e-3,
     ) -> None:
         super().__init__()
+        if segments == "felzenszwalb" and network.spatial_dims == 3:
+            raise HebbsegError(
+                "Init superpix, option segments='felzenszwalb': it is for 2D. Volumes take 'slic' or 'auto'."
+            )
         self.network = network
         self.segments = segments
         self.prototypes = prototypes
+        self.steps = steps
+        self.rate = rate
         # The rounding error of a root must not cost a cell.
         self.cells = max(1, int(prototypes ** (1 / network.spatial_dims) + 1e-9))
         self.augment = Augment(spatial_dims=network.spatial_dims)

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hebbseg.methods.consistency import ramp_up, seed_of
+from hebbseg.methods.options import Count, Positive, Weight
 from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import _CONV, UNet, initialise
 
@@ -40,16 +41,19 @@ class VariationalAutoEncoder(nn.Module):
     Options:
         latent: channels of z at each position of the coarsest map
         beta: β, of the divergence
+        steps: updates
+        rate: highest learning rate of AdamW
     """
 
-    steps = 300
-    rate = 2e-3
-
-    def __init__(self, *, network: UNet, latent: int = 32, beta: float = 1.0) -> None:
+    def __init__(
+        self, *, network: UNet, latent: Count = 32, beta: Weight = 1.0, steps: Count = 300, rate: Positive = 2e-3
+    ) -> None:
         super().__init__()
         self.network = network
         self.latent = latent
         self.beta = beta
+        self.steps = steps
+        self.rate = rate
         conv = _CONV[network.spatial_dims]
         fine, deep = network.features_per_level[0], network.features_per_level[-1]
         with torch.random.fork_rng(devices=[]):

@@ -1,16 +1,17 @@
 """Where the weights of stage 2 come from."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.hebbian.diagnostics import LayerDiagnostics
+from hebbseg.methods.options import checked_options
 from hebbseg.methods.superpix import SuperpixelEpisodes
 from hebbseg.methods.vae import VariationalAutoEncoder
 from hebbseg.networks.unet import UNet
@@ -27,12 +28,14 @@ Row = dict[str, Any]
 class Context:
     """What an initialisation may use: images by batch number, without masks, and how to save and report.
 
-    ``calibration`` are batches that go through all training images once, for norm statistics.
+    ``calibration`` are batches that go through all training images once, for norm statistics; ``options`` are those of
+    this initialisation alone, checked.
     """
 
     images: Callable[[int], Tensor]
     calibration: Callable[[], list[Tensor]]
     stage: Stage1
+    options: Mapping[str, Any] = field(default_factory=dict)
     state: dict[str, Any] | None = None
     save: Callable[[dict[str, Any]], None] = lambda state: None
     report: Callable[[int, int, Row], None] = lambda step, total, row: None
@@ -75,12 +78,12 @@ def hebbian(network: UNet, context: Context) -> Initialised:
 
 def vae(network: UNet, context: Context) -> Initialised:
     """A variational auto-encoder on all training images; its encoder and decoder are the network's."""
-    return _by_pretext(VariationalAutoEncoder(network=network), context)
+    return _by_pretext(VariationalAutoEncoder(network=network, **context.options), context)
 
 
 def superpix(network: UNet, context: Context) -> Initialised:
     """Superpixels of all training images, found again in transformed copies."""
-    return _by_pretext(SuperpixelEpisodes(network=network), context)
+    return _by_pretext(SuperpixelEpisodes(network=network, **context.options), context)
 
 
 def _by_pretext(pretext: Pretext, context: Context) -> Initialised:
@@ -103,14 +106,24 @@ INITS: dict[str, Callable[[UNet, Context], Initialised]] = {
     "vae": vae,
     "superpix": superpix,
 }
+WITH_OPTIONS: dict[str, type[nn.Module]] = {"vae": VariationalAutoEncoder, "superpix": SuperpixelEpisodes}
+"""The initialisations that have options of their own, and whose constructor's keywords these are."""
 
 
-def check_init(name: str) -> None:
-    """Raises unless ``name`` is an initialisation or a file of pre-trained weights."""
+def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The options with their right types; raises unless ``name`` is an initialisation or a file of pre-trained weights."""
     if name not in INITS and not Path(name).is_file():
         raise HebbsegError(
             f"init={name!r} is neither an initialisation nor a file of pre-trained weights. {did_you_mean(name, INITS)}"
         )
+    if name in WITH_OPTIONS:
+        return checked_options(name, WITH_OPTIONS[name], options or {}, kind="Init")
+    if options:
+        raise HebbsegError(
+            f"init_options={dict(options)}: init {name} has none of its own; {' and '.join(WITH_OPTIONS)} have. "
+            "What Hebbian learning takes (rule, temperature, whiten, …) are settings themselves: see --list-settings."
+        )
+    return {}
 
 
 def initialise_network(name: str, network: UNet, context: Context) -> Initialised:

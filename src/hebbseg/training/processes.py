@@ -1,0 +1,50 @@
+"""One run in several processes: how they begin, and how they end when something goes wrong in one of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lightning_fabric import Fabric
+
+from hebbseg.config import Settings
+from hebbseg.errors import HebbsegError
+
+
+def make_fabric(settings: Settings) -> Fabric:
+    """Devices, precision and processes of a run; `launched` starts the further processes."""
+    several = settings.devices * settings.num_nodes > 1
+    return Fabric(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        precision=settings.precision,
+        strategy="ddp" if several else "auto",
+    )
+
+
+@contextmanager
+def launched(fabric: Fabric) -> Iterator[None]:
+    """Starts the further processes, each of which runs the whole program up to here, and ends them if this one fails.
+
+    What the user can mend is said once, by the first process: the others meet the same error, or wait for a partner who
+    is no longer there.
+    """
+    fabric.launch()
+    try:
+        yield
+    except BaseException as error:
+        _end_others(fabric)
+        if fabric.global_rank > 0 and isinstance(error, HebbsegError | KeyboardInterrupt):
+            raise SystemExit from None
+        raise
+
+
+def _end_others(fabric: Fabric) -> None:
+    """Kills what this process has started; a process that waits for a partner hears no gentler word."""
+    started = getattr(fabric.strategy.launcher, "procs", [])
+    processes = list(started)
+    # Fabric watches this list, and would kill this process too for what happens to those in it.
+    started.clear()
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.wait()
