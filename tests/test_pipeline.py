@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from hebbseg import Segmenter
 from hebbseg.config import Settings, make_settings
 from hebbseg.errors import HebbsegError
-from hebbseg.pipeline import pretrain_only
+from hebbseg.pipeline import draw_split, open_cases, pretrain_only
+from hebbseg.progress import Quiet
+from hebbseg.runfolder import RunFolder
 
 DATA = "phantom:glands?n=20&size=32"
 TINY = {
@@ -232,3 +235,65 @@ def test_two_processes_train_one_model(tmp_path: Path) -> None:
         assert alike > 0.999 or not value.any(), name
     trained = load_file(tmp_path / "2" / "model.safetensors")
     assert all(value.isfinite().all() for value in trained.values())
+
+
+def test_a_further_process_does_not_judge_the_folder(tmp_path: Path) -> None:
+    """It may come after the first one has begun the run there, and load what the first one resumes from."""
+    settings = make_settings(DATA, TINY)
+    split = draw_split(settings, open_cases(settings, Quiet()), Quiet())
+    assert RunFolder(tmp_path / "run").begin(settings, split, resume=False) is None
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    late = RunFolder(tmp_path / "run", writes=False)
+    assert late.begin(settings, split, resume=False) is None
+    RunFolder(tmp_path / "run").checkpoint(lambda: {"stage": "fit"}, every_s=0, now=True)
+    assert late.begin(settings, split, resume=True) == {"stage": "fit"}
+    late.note(status="done")
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_what_is_wrong_is_found_before_further_processes_start(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fabric, "launch", lambda self: pytest.fail("launched"))
+    two = {"devices": 2, "accelerator": "cpu"}
+    with pytest.raises(HebbsegError, match="holds a run already"):
+        train(finished, **two)
+    with pytest.raises(HebbsegError, match="no training case has a mask"):
+        train(tmp_path / "run", labelled="0", **two)
+
+
+@pytest.mark.slow
+def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
+    options = TINY | {"features": "4,8", "size": "32x32", "devices": 2, "accelerator": "cpu", "init": "random"}
+    options |= {"norm": "none", "optimiser": "sgd", "learning_rate": 1e30, "clip": "none", "warm_up": 0}
+    command = [sys.executable, "-m", "hebbseg.cli", "train", DATA, "-o", str(tmp_path / "run")]
+    command += [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert done.stderr.count("The loss became") == 1 and "Traceback" not in done.stderr
+
+
+def test_options_of_the_init_belong_to_the_run(tmp_path: Path) -> None:
+    """They are used, and a run that was begun with others, or by a version without them, is treated accordingly."""
+    train(tmp_path / "run", init="vae", init_options={"steps": 3, "latent": 2}, updates=1)
+    steps = [row.split(",")[1] for row in (tmp_path / "run" / "history.csv").read_text().splitlines()[1:]]
+    assert steps == ["1", "2", "3", "1"]
+    with pytest.raises(HebbsegError, match=r"init_options: {'steps': 3, 'latent': 2} then, {'steps': 4} now"):
+        train(tmp_path / "run", init="vae", init_options={"steps": 4}, updates=1, resume=True)
+    with pytest.raises(HebbsegError, match="Did you mean 'latent'"):
+        train(tmp_path / "other", init="vae", init_options={"latnet": 4})
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_of_a_version_without_a_setting_can_be_resumed(finished: Path) -> None:
+    run = json.loads((finished / "run.json").read_text())
+    older = run | {"settings": {name: value for name, value in run["settings"].items() if name != "init_options"}}
+    (finished / "run.json").write_text(json.dumps(older))
+    try:
+        train(finished, resume=True)
+        with pytest.raises(HebbsegError, match=r"init_options: {} then"):
+            train(finished, resume=True, init="vae", init_options={"beta": 2.0})
+    finally:
+        (finished / "run.json").write_text(json.dumps(run))

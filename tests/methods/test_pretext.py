@@ -9,9 +9,10 @@ import torch
 
 from hebbseg import UNet
 from hebbseg.data.sources.phantom import phantom
+from hebbseg.errors import HebbsegError
 from hebbseg.methods.superpix import SuperpixelEpisodes, episode_logits, pseudo_masks, superpixels
 from hebbseg.methods.vae import VariationalAutoEncoder, divergence, standardised
-from hebbseg.training.initial import INITS, Context, initialise_network
+from hebbseg.training.initial import INITS, WITH_OPTIONS, Context, check_init, initialise_network
 from hebbseg.training.interrupt import Interrupted, Request
 from hebbseg.training.pretext import train_pretext
 from hebbseg.training.pretrain import Stage1
@@ -31,9 +32,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def quick(name: str, net: UNet, steps: int):
-    pretext = PRETEXTS[name](network=net)
-    pretext.steps = steps
-    return pretext
+    return PRETEXTS[name](network=net, steps=steps)
 
 
 # Variational auto-encoder
@@ -181,11 +180,16 @@ def test_stopped_and_resumed_it_ends_in_the_same_weights(name):
 
 
 @pytest.mark.parametrize("name", PRETEXTS)
-def test_as_an_initialisation(name, monkeypatch):
-    monkeypatch.setattr(PRETEXTS[name], "steps", 2)
+def test_as_an_initialisation(name):
     images = tissue()
     asked = Request()
-    context = Context(images=lambda step: images, calibration=lambda: [images], stage=Stage1(), request=asked)
+    context = Context(
+        images=lambda step: images,
+        calibration=lambda: [images],
+        stage=Stage1(),
+        options={"steps": 2},
+        request=asked,
+    )
     net = UNet(features=(4, 6, 8), seed=0)
     before = {key: value.clone() for key, value in net.state_dict().items()}
     result = initialise_network(name, net, context)
@@ -208,3 +212,28 @@ def test_as_an_initialisation(name, monkeypatch):
     asked.made = True
     with pytest.raises(Interrupted):
         initialise_network(name, net, context)
+
+
+def test_options_are_checked_and_get_their_types():
+    assert set(WITH_OPTIONS) == set(PRETEXTS)
+    assert check_init("vae", {"beta": "0.5", "steps": 7}) == {"latent": 32, "beta": 0.5, "steps": 7, "rate": 0.002}
+    assert check_init("random") == check_init("hebbian", {}) == {}
+
+
+@pytest.mark.parametrize(
+    "name, options, words",
+    [
+        ("vae", {"betta": 1}, "Init vae has no option 'betta'. Did you mean 'beta'"),
+        ("superpix", {"segments": "grid"}, "Init superpix, option segments='grid'.*'auto', 'felzenszwalb' or 'slic'"),
+        ("superpix", {"rate": 0}, "option rate=0 .*greater than 0"),
+        ("hebbian", {"beta": 1}, "init hebbian has none of its own; vae and superpix have"),
+    ],
+)
+def test_bad_options_are_named(name, options, words):
+    with pytest.raises(HebbsegError, match=words):
+        check_init(name, options)
+
+
+def test_felzenszwalb_is_for_pictures():
+    with pytest.raises(HebbsegError, match="segments='felzenszwalb': it is for 2D"):
+        SuperpixelEpisodes(network=network(dims=3), segments="felzenszwalb")

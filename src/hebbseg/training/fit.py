@@ -94,7 +94,7 @@ def fit(
     for number in range(first, stage.updates):
         progress = number / stage.updates
         if stage.time_budget_s is not None:
-            progress = max(progress, elapsed() / stage.time_budget_s)
+            progress = max(progress, _as_in_first(elapsed(), fabric) / stage.time_budget_s)
         if progress >= 1 or best["looks_since"] >= stage.patience:
             break
         rate = stage.learning_rate * rate_factor(stage.schedule, progress + 1 / stage.updates, stage.warm_up)
@@ -105,7 +105,7 @@ def fit(
         step = Step(number=number, progress=progress, generator=batch.generator)
         terms = wrapped(*_share(batch, fabric), step)
         loss = torch.stack(list(terms.values())).sum()
-        value = float(loss.detach())
+        value = float(loss.detach() if fabric.world_size == 1 else fabric.all_reduce(loss.detach()))
         if not math.isfinite(value):
             raise HebbsegError(
                 f"The loss became {value} at update {number}. Lower the learning rate (now {stage.learning_rate:g})"
@@ -123,7 +123,7 @@ def fit(
 
         done = number + 1
         if validate is not None and (done % stage.validate_every == 0 or done == stage.updates):
-            _look(best, validate(kept()), kept())
+            _look(best, _as_in_first(validate(kept()), fabric), kept())
             log.note(dice=best["last"])
         stopping = request is not None and request.made
 
@@ -170,6 +170,11 @@ def _share(batch: Batch, fabric: Fabric) -> tuple[Labelled, Tensor | None]:
         )
     labelled = Labelled(fabric.to_device(batch.images[part]), fabric.to_device(batch.masks[part]))
     return labelled, None if batch.unlabelled is None else fabric.to_device(batch.unlabelled[part])
+
+
+def _as_in_first(value: float, fabric: Fabric) -> float:
+    """The first process's value: where processes decided by their own, one would stop and the others wait for it."""
+    return value if fabric.world_size == 1 else float(fabric.broadcast(value))
 
 
 def _seed(seed: int, step: int, rank: int) -> int:
