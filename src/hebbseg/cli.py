@@ -9,6 +9,7 @@ from hebbseg import __version__
 from hebbseg.commands.check import check
 from hebbseg.commands.demo import demo
 from hebbseg.commands.evaluate import evaluate
+from hebbseg.commands.grid import grid
 from hebbseg.commands.options import SettingsCommand
 from hebbseg.commands.predict import predict
 from hebbseg.commands.train import pretrain, train
@@ -30,6 +31,7 @@ app.command(cls=SettingsCommand)(train)
 app.command(cls=SettingsCommand)(pretrain)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(grid)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,160 @@
+"""From a recipe to the list of its runs: settings, ids, and which weights of stage 1 they share."""
+
+import hashlib
+import itertools
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hebbseg.config import NOT_OF_THE_RESULT, Settings, make_settings
+from hebbseg.errors import HebbsegError
+from hebbseg.experiments.places import identity, locate
+from hebbseg.experiments.recipe import Arm, Recipe
+
+# Stage 1 sees no mask and ends before stage 2 begins: these do not change its weights.
+OF_STAGE_2 = frozenset(
+    {
+        "labelled", "method", "method_options", "updates", "labelled_batch", "unlabelled_batch", "optimiser",
+        "learning_rate", "weight_decay", "schedule", "warm_up", "ema", "clip", "loss", "augment", "precision",
+        "time_budget_s", "validate_every", "patience", "tta",
+    }
+)  # fmt: skip
+WITHOUT_STAGE_1 = frozenset({"random"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage1Fit:
+    """Weights of stage 1 that runs begin with: those of network 0, or 1 for methods that have two."""
+
+    key: str
+    settings: Settings
+    network: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridRun:
+    """One run of a grid.
+
+    Arguments:
+        id: readable, and the same wherever the recipe is run.
+        kind: train or probe.
+        settings: all resolved.
+        note: goes into run.json as "grid".
+        stage1: what has to be there before it begins.
+    """
+
+    id: str
+    kind: Literal["train", "probe"]
+    settings: Settings
+    note: dict[str, Any]
+    stage1: tuple[Stage1Fit, ...]
+
+
+def plan(recipe: Recipe, root: tuple[Path, str]) -> list[GridRun]:
+    """All runs of a recipe, one repetition (seed, fold) after the other; raises if any of them could not be begun."""
+    runs: list[GridRun] = []
+    for name, data in recipe.data.items():
+        try:
+            place = locate(data.source, root)
+        except HebbsegError as error:
+            raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {error}") from None
+        axes = recipe.axes_of(name)
+        for values in itertools.product(*axes.values()):
+            point = dict(zip(axes, values, strict=True))
+            for arm in recipe.arms:
+                run = _run(recipe, name, place, arm, {k: v for k, v in point.items() if k not in arm.without})
+                runs.append(run)
+    unique = {run.id: run for run in runs}  # an arm that leaves out an axis comes once for each of its values
+    _refuse_twins(recipe, list(unique.values()))
+    # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
+    return sorted(unique.values(), key=lambda run: (run.settings.seed, run.settings.fold or 0))
+
+
+def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any]) -> GridRun:
+    given = recipe.settings | recipe.data[data].settings | arm.settings | point
+    where = f"Recipe {recipe.name}, data {data}, arm {arm.name!r}"
+    try:
+        settings = make_settings(place, given)
+        _check(settings)
+    except HebbsegError as error:
+        raise HebbsegError(f"{where}: {error}") from None
+    known_by = identity(data, recipe.data[data].source)
+    note: dict[str, Any] = {
+        "recipe": recipe.name,
+        "title": recipe.title,
+        "kind": recipe.kind,
+        "table": recipe.table,
+        "dataset": data,
+        "arm": arm.name,
+        "axes": point,
+    }
+    note |= {"baseline": recipe.baseline} if recipe.baseline else {}
+    note |= {"gain_over": arm.gain_over} if arm.gain_over else {}
+    words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
+    readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")
+    return GridRun(
+        id=f"{readable[:80]}-{_hash({'kind': recipe.kind} | _facts(settings, known_by))}",
+        kind=recipe.kind,
+        settings=settings,
+        note=note,
+        stage1=_stage1(settings, known_by, recipe.kind),
+    )
+
+
+_SHORT = {"labelled": "", "seed": "s", "fold": "f", "temperature": "t"}
+
+
+def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ...]:
+    """None where there is no stage 1, or where it is a file that exists already."""
+    from hebbseg.training.initial import INITS
+
+    if settings.init in WITHOUT_STAGE_1 or settings.init not in INITS:
+        return ()
+    networks = 2 if kind == "train" and settings.method == "cps" else 1
+    facts = {name: value for name, value in _facts(settings, known_by).items() if name not in OF_STAGE_2}
+    return tuple(
+        Stage1Fit(key=f"{settings.init}-{_hash(facts | {'network': n})}", settings=settings, network=n)
+        for n in range(networks)
+    )
+
+
+def _facts(settings: Settings, known_by: str) -> dict[str, Any]:
+    """What a result follows from, the same on every machine. Defaults are left out, so that a new setting changes no id."""
+    dumped = settings.model_dump(mode="json", exclude_defaults=True, exclude=set(NOT_OF_THE_RESULT))
+    return dumped | {"data": known_by}
+
+
+def _hash(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _check(settings: Settings) -> None:
+    """All that can be known to be wrong without a look at the data."""
+    from hebbseg.methods import method_class
+    from hebbseg.methods.options import checked_options
+    from hebbseg.training.initial import check_init
+
+    checked_options(settings.method, method_class(settings.method), settings.method_options)
+    check_init(settings.init)
+    if settings.fold is not None and settings.folds is None:
+        raise HebbsegError(f"fold={settings.fold}: of how many? Say so in the settings, as in folds = 10.")
+    if settings.folds is not None and settings.fold is not None and not 0 <= settings.fold < settings.folds:
+        raise HebbsegError(f"fold={settings.fold}, folds={settings.folds}: allowed is fold from 0 to folds - 1.")
+    if settings.folds is not None and settings.test != "auto":
+        raise HebbsegError(
+            f"folds={settings.folds} and test={settings.test!r}: a fold is the test side already. Leave one of them out."
+        )
+
+
+def _refuse_twins(recipe: Recipe, runs: list[GridRun]) -> None:
+    seen: dict[str, GridRun] = {}
+    for run in runs:
+        digest = run.id.rsplit("-", 1)[1]
+        other = seen.setdefault(digest, run)
+        if other is not run:
+            raise HebbsegError(
+                f"Recipe {recipe.name}: arms {other.note['arm']!r} and {run.note['arm']!r} come to the same settings on data "
+                f"{run.note['dataset']} ({run.note['axes']}). Leave one of them out, or change what should differ."
+            )

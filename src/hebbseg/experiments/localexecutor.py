@@ -1,0 +1,111 @@
+"""Worker processes on this machine: each imports torch once and then carries out one task after the other."""
+
+import os
+import signal
+import threading
+import time
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from hebbseg.experiments.tasks import Outcome, Task, carry_out
+
+WATCH_EVERY_S = 0.5
+
+
+class LocalExecutor:
+    """A pool of ``jobs`` processes with ``threads`` threads each. One that dies is replaced when the next task comes."""
+
+    def __init__(self, *, jobs: int, threads: int) -> None:
+        self.slots = jobs
+        self.threads = threads
+        self._idle: list[_Worker] = []
+        self._busy: dict[_Worker, Task] = {}
+
+    def submit(self, task: Task) -> None:
+        alive = [worker for worker in self._idle if worker.process.is_alive()]
+        worker = alive.pop() if alive else _Worker(self.threads)
+        self._idle = alive
+        worker.connection.send(task)
+        self._busy[worker] = task
+
+    def wait(self, timeout_s: float) -> list[tuple[Task, Outcome]]:
+        by_handle: dict[object, _Worker] = {}
+        for worker in self._busy:
+            by_handle[worker.connection] = by_handle[worker.process.sentinel] = worker
+        ready = {by_handle[handle] for handle in wait(list(by_handle), timeout_s)}  # type: ignore[arg-type]
+        ended = []
+        for worker in ready:
+            task = self._busy.pop(worker)
+            outcome = worker.result()
+            if outcome.status != "lost":
+                self._idle.append(worker)
+            ended.append((task, outcome))
+        return ended
+
+    def ask_to_stop(self) -> None:
+        for worker in self._busy:
+            worker.process.terminate()
+
+    def close(self) -> None:
+        for worker in (*self._idle, *self._busy):
+            worker.process.kill()
+            worker.process.join()
+        self._idle, self._busy = [], {}
+
+
+class _Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, threads: int) -> None:
+        context = get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_work, args=(theirs, threads, os.getpid()), daemon=True)
+        self.process.start()
+        theirs.close()  # so that the pipe ends when the worker does
+
+    def result(self) -> Outcome:
+        try:
+            if self.connection.poll():
+                outcome = self.connection.recv()
+                assert isinstance(outcome, Outcome)
+                return outcome
+        except (EOFError, OSError):
+            pass
+        self.process.join()
+        code = self.process.exitcode
+        if code == -signal.SIGTERM:
+            return Outcome(status="stopped", message="stopped before it had begun")
+        return Outcome(status="lost", message=f"its worker process ended ({_in_words(code)})")
+
+
+def _in_words(code: int | None) -> str:
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        return f"killed by {name}" + (": out of memory?" if name == "SIGKILL" else "")
+    return f"exit code {code}"
+
+
+def _work(connection: Connection, threads: int, driver: int) -> None:
+    """A worker's life: tasks from the pipe until it ends."""
+    # Ctrl-C on the terminal goes to the driver alone, which asks each worker once.
+    os.setsid()
+    threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
+    import torch
+
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        connection.send(carry_out(task))
+
+
+def _end_with(driver: int) -> None:
+    """Ends this process when the driver is gone, however it went: nobody would fetch the result, and a new driver may be
+    about to go on with the same run."""
+    while os.getppid() == driver:
+        time.sleep(WATCH_EVERY_S)
+    os._exit(1)

@@ -1,0 +1,157 @@
+"""One piece of a grid's work, as a worker does it: found done or done now, resumed where it was cut, logged."""
+
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from filelock import FileLock
+
+from hebbseg.config import Settings, make_settings
+from hebbseg.errors import HebbsegError
+from hebbseg.training.interrupt import Interrupted
+
+if TYPE_CHECKING:  # a driver needs none of what comes with it
+    from hebbseg.data.cases import Source
+
+WEIGHTS = "weights.safetensors"
+Status = Literal["done", "failed", "stopped", "lost"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A fit of stage 1 or a run.
+
+    Arguments:
+        id: of the task, its log and its lock.
+        kind: what is done.
+        settings: resolved.
+        folder: of the result.
+        out: of the grid.
+        stage1: folders of the weights it begins with, one per network; none computes them in the run.
+        network: which one a fit of stage 1 is for.
+        note: goes into run.json as "grid".
+    """
+
+    id: str
+    kind: Literal["stage1", "train", "probe"]
+    settings: Settings
+    folder: Path
+    out: Path
+    stage1: tuple[Path, ...] = ()
+    network: int = 0
+    note: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def log(self) -> Path:
+        return self.out / "logs" / f"{self.id}.log"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a task ended. ``lost``: its worker died; ``stopped``: somebody asked it to stop, and its state is saved."""
+
+    status: Status
+    message: str = ""
+    seconds: float = 0.0
+
+
+def is_done(task: Task) -> bool:
+    if task.kind == "stage1":
+        return (task.folder / WEIGHTS).is_file()
+    return described(task.folder).get("status") == "done"
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """run.json of a run, or nothing where there is none that can be read."""
+    try:
+        description = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return description if isinstance(description, dict) else {}
+
+
+def carry_out(task: Task) -> Outcome:
+    """Does the task; whatever goes wrong with it becomes an outcome, and its log tells."""
+    begun = time.monotonic()
+
+    def outcome(status: Status, message: str = "") -> Outcome:
+        return Outcome(status=status, message=message, seconds=time.monotonic() - begun)
+
+    with _logged(task), _alone(task):
+        try:
+            if not is_done(task):
+                _perform(task)
+        except Interrupted as stop:
+            print(stop)
+            return outcome("stopped", str(stop))
+        except Exception as error:
+            traceback.print_exc()
+            known = isinstance(error, HebbsegError)
+            return outcome("failed", str(error) if known else f"{type(error).__name__}: {error}")
+    return outcome("done")
+
+
+def _perform(task: Task) -> None:
+    from hebbseg.experiments.probing import probe
+    from hebbseg.experiments.stage1 import fit_stage1, starts_from
+    from hebbseg.pipeline import run
+    from hebbseg.progress import Lines
+
+    settings, reporter = task.settings, Lines()
+    source = _cases(settings.data, settings.label_map, settings.group, settings.mask_threshold, settings.instances)
+    if task.kind == "stage1":
+        fit_stage1(settings, task.network, task.folder, source=source, reporter=reporter)
+        return
+    _clear_unbegun(task.folder)
+    do = run if task.kind == "train" else probe
+    do(
+        settings,
+        task.folder,
+        resume=task.folder.exists(),
+        reporter=reporter,
+        source=source,
+        starts=starts_from(task.stage1) if task.stage1 else None,
+        notes={"grid": task.note},
+    )
+
+
+def _clear_unbegun(folder: Path) -> None:
+    """Removes what is left of a run that was killed before it had written down what it is."""
+    if folder.exists() and not ((folder / "run.json").exists() and (folder / "split.json").exists()):
+        shutil.rmtree(folder)
+
+
+@lru_cache(maxsize=1)
+def _cases(
+    data: str, label_map: str | None, group: str | None, mask_threshold: float | None, instances: bool | None
+) -> "Source":
+    """The data set, looked through once for all runs on it that a worker gets in a row."""
+    from hebbseg.pipeline import open_cases
+    from hebbseg.progress import Lines
+
+    options = {"label_map": label_map, "group": group, "mask_threshold": mask_threshold, "instances": instances}
+    return open_cases(make_settings(data, options), Lines())
+
+
+@contextmanager
+def _logged(task: Task) -> Iterator[None]:
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    with task.log.open("a", encoding="utf-8", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), task.id)
+        yield
+
+
+@contextmanager
+def _alone(task: Task) -> Iterator[None]:
+    """Waits until no other process is at this task; a process that dies gives its lock back."""
+    folder = task.out / ".locks"
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / f"{task.id}.lock"):
+        yield
