@@ -1,5 +1,6 @@
 """hebbseg train and pretrain from the command line: results, resuming, and every error a user can make."""
 
+import csv
 import json
 import os
 import signal
@@ -233,3 +234,34 @@ def test_help_method_explains_the_method_and_its_options(
     assert command(monkeypatch, "train", "--method", "uamt", "--help-method") == 0
     printed = capsys.readouterr().out
     assert "passes=8" in printed and "T stochastic passes" in printed
+
+
+def test_tensorboard_gets_every_number_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard", reason="the extra hebbseg[tensorboard] is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    # A look at the validation cases comes after its row of the history was written: its Dice must not be lost.
+    paper = ["--protocol", "paper", "--folds", "3", "--fold", "0", "--set", "validate_every=3", "--updates", "401"]
+    arguments = [*TINY[:4], *TINY[6:], *paper, "--set", "patience=1", "--tensorboard"]
+    assert command(monkeypatch, "train", GLANDS, "-o", tmp_path / "run", *arguments) == 0
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    written = {(tag, scalar.step): scalar.value for tag in events.Tags()["scalars"] for scalar in events.Scalars(tag)}
+    expected = {}
+    for row in csv.DictReader((tmp_path / "run" / "history.csv").open(encoding="utf-8")):
+        stage = {"pretrain": "stage 1", "fit": "stage 2"}[row["stage"]]
+        for name in set(row) - {"stage", "phase", "epoch", "step"}:
+            if row[name]:
+                expected[f"{stage}/{name}", int(row["step"])] = float(row[name])
+    assert written == pytest.approx(expected, rel=1e-5)
+    assert any(tag == "stage 2/dice" for tag, _ in written)
+
+
+@pytest.mark.parametrize("name", ["train", "pretrain"])
+def test_without_tensorboard_nothing_is_begun(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # as if it were not installed
+    assert command(monkeypatch, name, GLANDS, "-o", tmp_path / "run", "--set", "tensorboard=true") == 2
+    assert "pip install hebbseg[tensorboard]" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

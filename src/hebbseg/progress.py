@@ -107,7 +107,7 @@ class WithTensorBoard:
 
         self._reporter = reporter
         self._writer = SummaryWriter(str(folder), flush_secs=10)
-        self._written: set[tuple[str, int]] = set()
+        self._written: dict[tuple[str, int], float] = {}
 
     def say(self, text: str) -> None:
         self._reporter.say(text)
@@ -115,10 +115,11 @@ class WithTensorBoard:
     def step(self, stage: str, done: int, total: int, row: dict[str, Any]) -> None:
         self._reporter.step(stage, done, total, row)
         # A row may get further numbers after it was first shown: the Dice of a later look at the validation cases.
-        new = {f"{stage}/{name}": value for name, value in row.items() if isinstance(value, float)}
-        for name in [name for name in new if (name, row["step"]) not in self._written]:
-            self._written.add((name, row["step"]))
-            self._writer.add_scalar(name, new[name], row["step"])
+        for name, value in row.items():
+            place = (f"{stage}/{name}", row["step"])
+            if isinstance(value, float) and self._written.get(place) != value:
+                self._written[place] = value
+                self._writer.add_scalar(place[0], value, row["step"])
 
     def __enter__(self) -> Self:
         return self

@@ -119,17 +119,19 @@ def pretrain(
                     before = [site.weight.clone() for site in plasticity.sites.values()]
                     plasticity.forget_usage()
                     first = (phase * stage.epochs + epoch) * stage.steps_per_epoch
-                    for step in range(first, first + stage.steps_per_epoch):
+                    last_step = first + stage.steps_per_epoch - 1
+                    for step in range(first, last_step + 1):
                         forward(images(step))
                         plasticity.write_gradients(relative=True)
                         optimizer.step()
                         if stage.unit_norm:
                             plasticity.normalise()
+                        if step == last_step:
+                            history.append(_row(phase, epoch + 1, step + 1, plasticity, before))
                         report(step + 1, total, history[-1] if history else {})
                         if request is not None and request.made:
                             raise Interrupted("Stopped in stage 1.")
                     epoch += 1
-                    history.append(_row(phase, epoch, first + stage.steps_per_epoch, plasticity, before))
                     save(
                         {
                             "phase": phase,
