@@ -1,19 +1,16 @@
 """How many labels a better start is worth: with r % an arm reaches what the baseline needs s % for."""
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from hebbseg.experiments.statistics import LEVEL
+from hebbseg.experiments.statistics import LEVEL, Key
 
 RESAMPLES = 2000
 ROUNDING = 1e-12  # two means of the same numbers, summed in another order, are the same
-
-Curve = Mapping[float, Mapping[Hashable, float]]
-"""{percent of labels: {(fold, seed): Dice}}."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +96,12 @@ def percent_needed(value: np.ndarray, percents: np.ndarray, curve: np.ndarray) -
 
 
 def label_efficiency(
-    arm: Mapping[Hashable, float], percent: float, baseline: Curve, *, level: float = LEVEL, resamples: int = RESAMPLES
+    arm: Mapping[Key, float],
+    percent: float,
+    baseline: Mapping[float, Mapping[Key, float]],
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
 ) -> LabelEfficiency | None:
     """What the arm's ``percent`` labels are worth in labels of the baseline; None if nothing can be paired.
 

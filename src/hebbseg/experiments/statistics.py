@@ -1,8 +1,9 @@
 """What repeated runs say: means with intervals, paired differences, ranks. Pure functions of numbers."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy import stats
@@ -10,6 +11,9 @@ from scipy import stats
 LEVEL = 0.9
 EXACT_AT_MOST = 50  # pairs; beyond that the normal approximation is as good and the exact count slow
 USABLE_P = 0.1  # with fewer pairs than make this p possible, a Wilcoxon test can show nothing
+
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +99,7 @@ def wilcoxon_p(differences: Sequence[float] | np.ndarray) -> float | None:
     return extreme / 2**n
 
 
-def paired_difference(a: Mapping[object, float], b: Mapping[object, float], level: float = LEVEL) -> PairedDifference:
+def paired_difference(a: Mapping[Key, float], b: Mapping[Key, float], level: float = LEVEL) -> PairedDifference:
     """a − b over the keys (fold, seed) that both have; what only one has is left out and counted in the note.
 
     Raises if they share no key.

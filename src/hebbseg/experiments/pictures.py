@@ -1,0 +1,183 @@
+"""What a run's model makes of test cases, and what stage 1 made of the first filters. Needs the run's files and its data."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hebbseg.data.cases import Case, Source
+from hebbseg.data.sources import open_source
+from hebbseg.data.splits import Split
+from hebbseg.errors import HebbsegError
+from hebbseg.evaluation.metrics import dice
+from hebbseg.evaluation.overlay import overlay
+from hebbseg.experiments.comparison import Comparison
+from hebbseg.experiments.comparisontables import regime_heading
+from hebbseg.experiments.figures import Picture, picture
+from hebbseg.experiments.results import RunResult
+from hebbseg.experiments.surfaces3d import surfaces_picture
+from hebbseg.figures import plt
+from hebbseg.networks.unet import UNet
+from hebbseg.segmenter import Segmenter
+from hebbseg.training.checkpoint import load_model
+
+CASES = 3  # of a grid of images; one of volumes
+UNITS_AT_MOST = 16
+FIRST_LAYER = "encoder.level0.conv1.weight"
+
+_Panel = tuple[str, np.ndarray, np.ndarray | None]  # title, mask, target below it
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """A test case with the predictions of one arm at each regime."""
+
+    case: Case
+    image: np.ndarray
+    target: np.ndarray
+    predictions: dict[str, np.ndarray]
+
+    def titled(self, regime: str) -> str:
+        score = dice(self.predictions[regime] > 0, self.target > 0)
+        return f"{regime_heading(regime)}, Dice {score:.2f}"
+
+
+def qualitative(comparison: Comparison) -> list[Picture]:
+    """Sample, target and prediction by regime, of the baseline and of the arm with the best mean Dice.
+
+    Raises HebbsegError if models or data are no longer there.
+    """
+    chosen = comparison.labels_of(comparison.baseline)[:1] + comparison.best_first()[:1]
+    answer = []
+    for label in chosen:
+        runs = _runs_of_one_pair(comparison, label)
+        source = _source(next(iter(runs.values())))
+        shown = _predicted(source, runs)
+        draw = _images if source.spatial_dims == 2 else _volume
+        answer += draw(comparison, label, shown)
+    return answer
+
+
+def _runs_of_one_pair(comparison: Comparison, label: str) -> dict[str, RunResult]:
+    """{regime: run} of the first fold and seed, so that all regimes have the same test cases."""
+    runs = [run for regime in comparison.regimes for run in comparison.cell(label, regime)]
+    pair = min((run.pair for run in runs), key=lambda pair: (pair[0] or 0, pair[1]))
+    return {run.labelled: run for run in runs if run.pair == pair}
+
+
+def _source(run: RunResult) -> Source:
+    options = {name: run.settings.get(name) for name in ("label_map", "group", "mask_threshold", "instances")}
+    return open_source(run.settings["data"], **{name: value for name, value in options.items() if value is not None})
+
+
+def _predicted(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
+    tests = [set(Split.load(run.folder / "split.json").test) for run in runs.values()]
+    known = {case.id: case for case in source.cases}
+    ids = sorted(set.intersection(*tests) & set(known))
+    if not ids:
+        raise HebbsegError(f"{source.name}: none of the runs' test cases is there any more. Restore the data.")
+    count = min(CASES if source.spatial_dims == 2 else 1, len(ids))
+    places = np.linspace(0, len(ids) - 1, count + 2)[1:-1] if count < len(ids) else np.arange(count)
+    segmenters = {regime: Segmenter.load(run.folder) for regime, run in runs.items()}
+    shown = []
+    for place in places:
+        case = known[ids[round(place)]]
+        image = source.image(case)
+        predictions = {
+            regime: segmenter.probabilities_of_channels(segmenter.as_channels(image)).argmax(0).numpy()
+            for regime, segmenter in segmenters.items()
+        }
+        shown.append(_Shown(case=case, image=image, target=source.mask(case), predictions=predictions))
+    return shown
+
+
+def _images(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Picture]:
+    regimes = list(shown[0].predictions)
+    columns = 2 + len(regimes)
+    figure, axes = plt.subplots(
+        len(shown), columns, figsize=(1.9 * columns, 2.1 * len(shown)), squeeze=False, layout="constrained"
+    )
+    for row, one in zip(axes, shown, strict=True):
+        nothing = np.zeros_like(one.target)
+        panels: list[_Panel] = [(one.case.id, nothing, None), ("target", one.target, None)]
+        panels += [(one.titled(regime), one.predictions[regime], one.target) for regime in regimes]
+        for axis, (title, mask, target) in zip(row, panels, strict=True):
+            axis.imshow(overlay(one.image, mask, target=target))
+            axis.set_title(title, fontsize=8)
+            axis.axis("off")
+    return [
+        picture(
+            figure,
+            vector=False,
+            alt=f"{len(shown)} test cases of {comparison.dataset} with target and predictions of {label} at "
+            f"{', '.join(map(regime_heading, regimes))} labels.",
+            caption=f"{label}: prediction in yellow, target in blue (alone, in the second column, in yellow). Cases at equal "
+            f"distances through the test set, none chosen by its result; {_which(comparison, label)}.",
+        )
+    ]
+
+
+def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Picture]:
+    one = shown[0]
+    spacing = one.case.spacing_mm
+    rows: list[_Panel] = [("target", one.target, None)]
+    rows += [(one.titled(regime), mask, one.target) for regime, mask in one.predictions.items()]
+    figure, axes = plt.subplots(len(rows), 1, figsize=(8, 2.7 * len(rows)), squeeze=False, layout="constrained")
+    for axis, (title, mask, target) in zip(axes[:, 0], rows, strict=True):
+        axis.imshow(overlay(one.image, mask, target=target, spacing=spacing))
+        axis.set_title(title, fontsize=9)
+        axis.axis("off")
+    of = f"{one.case.id} of {comparison.dataset}, {label}"
+    slices = picture(
+        figure,
+        vector=False,
+        alt=f"Three slices of {of}, with target and predictions.",
+        caption=f"{label}: three slices through the middle of the mask of a test case, prediction in yellow, target in blue "
+        f"(alone, in the first row, in yellow); {_which(comparison, label)}.",
+    )
+    surfaces = surfaces_picture(
+        [(title, mask) for title, mask, _ in rows],
+        spacing,
+        alt=f"Surfaces of target and predictions of {of}.",
+        caption=f"{label}: surface of the target and of the prediction at each regime, the same case.",
+    )
+    return [slices, surfaces]
+
+
+def _which(comparison: Comparison, label: str) -> str:
+    run = next(iter(_runs_of_one_pair(comparison, label).values()))
+    return f"seed {run.seed}" if run.fold is None else f"fold {run.fold}, seed {run.seed}"
+
+
+def filters_picture(run: RunResult) -> Picture:
+    """The filters of the first layer as random numbers made them, and after stage 1.
+
+    Raises HebbsegError if the run's weights of stage 1 are not there.
+    """
+    weights, described = load_model(run.folder / "pretrained.safetensors")
+    try:
+        before = UNet(**described["network"], seed=run.seed).state_dict()[FIRST_LAYER]
+        banks = {"before": before.numpy(), "after": weights[FIRST_LAYER].numpy()}
+    except (KeyError, TypeError) as error:
+        raise HebbsegError(f"{run.folder}: the weights of stage 1 are of another network ({error}).") from error
+    units = min(UNITS_AT_MOST, len(before))
+    figure, axes = plt.subplots(2, units, figsize=(0.7 * units + 0.4, 1.7), squeeze=False)
+    for row, (name, bank) in zip(axes, banks.items(), strict=True):
+        for axis, filter_ in zip(row, bank[:units], strict=True):
+            axis.imshow(_filter_image(filter_), cmap="gray", vmin=0, vmax=1)
+            axis.set_xticks([])
+            axis.set_yticks([])
+        row[0].set_ylabel(name)
+    flat = " The middle slice of each." if before.ndim == 5 else ""
+    return picture(
+        figure,
+        vector=False,
+        alt=f"{units} filters of the first layer before and after stage 1.",
+        caption=f"First {units} filters of the first layer, before and after stage 1 ({run.arm}, seed {run.seed}).{flat}",
+    )
+
+
+def _filter_image(weights: np.ndarray) -> np.ndarray:
+    """(C, [d,] h, w) around 0 → (h, w[, 3]) around grey; three channels are colours, of others the first is shown."""
+    plane = weights[:, weights.shape[1] // 2] if weights.ndim == 4 else weights
+    scaled = 0.5 + 0.5 * plane / max(float(np.abs(plane).max()), 1e-12)
+    return np.moveaxis(scaled, 0, -1) if len(scaled) == 3 else scaled[0]
