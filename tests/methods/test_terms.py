@@ -14,7 +14,7 @@ from hebbseg.methods.consistency import entropy, follow, input_noise, make_teach
 from hebbseg.methods.dtc import signed_distance
 from hebbseg.methods.losses import segmentation_loss
 from hebbseg.methods.perturbations import channel_dropout, feature_drop, feature_noise
-from hebbseg.methods.urpc import rectified_consistency
+from hebbseg.methods.urpc import HARMS, rectified_consistency
 from tests.literal import methods as literal
 from tests.methods.tiny import batch, method, network, step
 
@@ -340,3 +340,13 @@ def test_a_teacher_is_the_plain_mean_at_first_then_forgets():
     follow(teacher, students[0], 0.9, 1000)
     torch.testing.assert_close(teacher.head.weight, 0.9 * expected + 0.1 * students[0].head.weight)
     assert F.mse_loss(teacher.encoder.level0.norm1.weight, students[0].encoder.level0.norm1.weight) == 0
+
+
+def test_urpc_harms_noise_then_positions_then_channels_from_fine_to_coarse():
+    """As in the authors' code for pictures, where positions are removed from 0.7 to 0.9 of the largest activity on."""
+    x = torch.linspace(0, 1, 101, dtype=torch.float64).reshape(1, 1, 1, 101).expand(64, 3, 1, 101)
+    noise, positions, channels = (harm(x, step().generator) for harm in HARMS)
+    assert (noise[..., 1:] > 0).all() and not torch.equal(noise, x)
+    kept = (positions[:, 0, 0] > 0).sum(1)  # of 100 that are not 0 themselves
+    assert 69 <= kept.min() < 73 and 87 < kept.max() <= 89
+    assert set(channels[..., -1].unique().tolist()) == {0.0, 2.0}

@@ -22,7 +22,7 @@ class CrossConsistency(Method):
     the main decoder. Auxiliary decoders start as copies of the main one, and are thrown away in the end.
 
     Ouali, Hudelot and Tami, Semi-supervised semantic segmentation with cross-consistency training, CVPR 2020. Its guided
-    masks and virtual adversarial noise are left out.
+    cutout and masks and its virtual adversarial noise are left out.
 
     Options:
         weight: λ at the end of the ramp

@@ -1,5 +1,6 @@
 """Uncertainty-rectified pyramid consistency: all scales of the decoder must agree, most where they nearly do."""
 
+from functools import partial
 from typing import Unpack
 
 import torch
@@ -8,11 +9,12 @@ from torch import Tensor
 from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.consistency import Ramp, ramp_up, seed_of, softmax, squared_distance
 from hebbseg.methods.options import Count, Share, Weight
-from hebbseg.methods.perturbations import PERTURBATIONS
+from hebbseg.methods.perturbations import Perturbation, channel_dropout, feature_drop, feature_noise
 from hebbseg.networks.heads import ScaleHeads, cropped, report_new
 
 # What each coarser level's map goes through before its prediction, from fine to coarse, then again from the start.
-HARMS = ("noise", "drop", "dropout")
+# Positions are removed from 0.7 of the largest activity on, where CCT begins at 0.6.
+HARMS: tuple[Perturbation, ...] = (feature_noise, partial(feature_drop, low=0.7), channel_dropout)
 
 
 def rectified_consistency(predictions: Tensor) -> Tensor:
@@ -79,5 +81,5 @@ class PyramidConsistency(Method):
         """Logits (B, K, *S) of every scale, the plain UNet's first."""
         size = images.shape[2:]
         *coarse, fine = self.network.decoder(self.network.encoder(self.network.padded(images)))
-        harmed = [PERTURBATIONS[HARMS[level % len(HARMS)]](x, generator) for level, x in enumerate(reversed(coarse))]
+        harmed = [HARMS[level % len(HARMS)](x, generator) for level, x in enumerate(reversed(coarse))]
         return [cropped(self.network.head(fine), size), *self.heads([*reversed(harmed), fine], size)]
