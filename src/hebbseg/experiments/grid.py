@@ -63,7 +63,7 @@ def plan(recipe: Recipe, root: tuple[Path, str]) -> list[GridRun]:
         axes = recipe.axes_of(name)
         for values in itertools.product(*axes.values()):
             point = dict(zip(axes, values, strict=True))
-            for arm in recipe.arms:
+            for arm in (arm for arm in recipe.arms if not arm.skips(point)):
                 run = _run(recipe, name, place, arm, {k: v for k, v in point.items() if k not in arm.without})
                 runs.append(run)
     unique = {run.id: run for run in runs}  # an arm that leaves out an axis comes once for each of its values
@@ -137,7 +137,7 @@ def _check(settings: Settings) -> None:
     from hebbseg.training.initial import check_init
 
     checked_options(settings.method, method_class(settings.method), settings.method_options)
-    check_init(settings.init)
+    check_init(settings.init, settings.init_options)
     if settings.fold is not None and settings.folds is None:
         raise HebbsegError(f"fold={settings.fold}: of how many? Say so in the settings, as in folds = 10.")
     if settings.folds is not None and settings.fold is not None and not 0 <= settings.fold < settings.folds:

@@ -17,9 +17,10 @@ from hebbseg.evaluation.probe import linear_probe
 from hebbseg.files import write_json
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.networks.unet import UNet
-from hebbseg.pipeline import Starts, draw_split, make_fabric
+from hebbseg.pipeline import Starts, draw_split
 from hebbseg.progress import Reporter
 from hebbseg.runfolder import RunFolder
+from hebbseg.training.processes import make_fabric
 
 HALVES = {"enc": "encoder", "dec": "decoder"}
 

@@ -48,11 +48,16 @@ class Arm(_Part):
         name: as tables show it.
         gain_over: the arm that this one differs from by one thing, whose worth is asked for.
         without: axes that mean nothing to this arm; it is run once, not once for each value.
+        skip: axis → values at which this arm is not run.
     """
 
     name: str = Field(min_length=1)
     gain_over: str | None = None
     without: list[str] = Field(default_factory=list)
+    skip: dict[str, list[Any]] = Field(default_factory=dict)
+
+    def skips(self, point: Values) -> bool:
+        return any(name in point and point[name] in values for name, values in self.skip.items())
 
 
 class Recipe(BaseModel):
@@ -109,15 +114,29 @@ class Recipe(BaseModel):
             if arm.gain_over is not None and arm.gain_over not in others:
                 hint = did_you_mean(arm.gain_over, others)
                 raise ValueError(f"{where}: gain_over = {arm.gain_over!r} is no other arm. {hint}")
-            axes = {name for data in self.data for name in self.axes_of(data)}
-            for name in arm.without:
-                if name not in axes:
-                    hint = did_you_mean(name, axes) if axes else "There are none."
-                    raise ValueError(f"{where}: without = [{name!r}] is no axis. {hint}")
+            self._check_exceptions(arm)
             if self.kind == "probe" and arm.settings.keys() & {"method", "method_options"}:
                 raise ValueError(
                     f"{where}: a probe has no stage 2, so method means nothing. Leave it out, or kind = 'train'"
                 )
+
+    def _check_exceptions(self, arm: Arm) -> None:
+        axes: dict[str, list[Any]] = {}
+        for data in self.data:
+            for name, values in self.axes_of(data).items():
+                axes[name] = axes.get(name, []) + values
+        for key, names in (("without", arm.without), ("skip", arm.skip)):
+            for name in names:
+                if name not in axes:
+                    hint = did_you_mean(name, axes) if axes else "There are none."
+                    raise ValueError(f"arm {arm.name!r}: {key} names {name!r}, which is no axis. {hint}")
+        for name, values in arm.skip.items():
+            for value in values:
+                if value not in axes[name]:
+                    hint = did_you_mean(str(value), map(str, axes[name]))
+                    raise ValueError(
+                        f"arm {arm.name!r}: skip names {name} = {value!r}, which is no value of it. {hint}"
+                    )
 
     def _check_places(self) -> None:
         """One setting, one place: an axis is not also fixed for all runs, for a data set or for an arm."""

@@ -16,12 +16,13 @@ from hebbseg.errors import HebbsegError
 from hebbseg.experiments.tasks import WEIGHTS
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict
 from hebbseg.networks.unet import UNet
-from hebbseg.pipeline import SEEDS_APART, Starts, draw_split, make_fabric, stage1_handlers
+from hebbseg.pipeline import SEEDS_APART, Starts, draw_split, stage1_handlers
 from hebbseg.progress import Reporter
 from hebbseg.runfolder import RunFolder
 from hebbseg.training.checkpoint import load_checkpoint, load_model, save_model
 from hebbseg.training.initial import Initialised
 from hebbseg.training.interrupt import interrupt_requests
+from hebbseg.training.processes import make_fabric
 
 
 def fit_stage1(settings: Settings, network: int, folder: Path, *, source: Source, reporter: Reporter) -> None:

@@ -105,7 +105,7 @@ def _perform(task: Task) -> None:
     from hebbseg.progress import Lines
 
     settings, reporter = task.settings, Lines()
-    source = _cases(settings.data, settings.label_map, settings.group, settings.mask_threshold, settings.instances)
+    source = cases_of(settings)
     if task.kind == "stage1":
         fit_stage1(settings, task.network, task.folder, source=source, reporter=reporter)
         return
@@ -128,11 +128,15 @@ def _clear_unbegun(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
+def cases_of(settings: Settings) -> "Source":
+    """The data set of a task, looked through once for all tasks on it that a worker gets in a row."""
+    return _cases(settings.data, settings.label_map, settings.group, settings.mask_threshold, settings.instances)
+
+
 @lru_cache(maxsize=1)
 def _cases(
     data: str, label_map: str | None, group: str | None, mask_threshold: float | None, instances: bool | None
 ) -> "Source":
-    """The data set, looked through once for all runs on it that a worker gets in a row."""
     from hebbseg.pipeline import open_cases
     from hebbseg.progress import Lines
 
