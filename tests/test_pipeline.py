@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from hebbseg import Segmenter
 from hebbseg.config import Settings, make_settings
 from hebbseg.errors import HebbsegError
-from hebbseg.pipeline import draw_split, open_cases, pretrain_only
+from hebbseg.opening import draw_split, open_cases
+from hebbseg.pipeline import pretrain_only
 from hebbseg.progress import Quiet
 from hebbseg.runfolder import RunFolder
 

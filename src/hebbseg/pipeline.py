@@ -12,10 +12,7 @@ from torch import nn
 from hebbseg.assembly import Run
 from hebbseg.config import Settings
 from hebbseg.data.cases import Source
-from hebbseg.data.check import examine
-from hebbseg.data.sources import open_source
-from hebbseg.data.sources.files import FileSource
-from hebbseg.data.splits import Split, make_split
+from hebbseg.data.splits import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.evaluate import evaluate
 from hebbseg.evaluation.metrics import case_metrics
@@ -26,6 +23,7 @@ from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.methods import make_method, method_class
 from hebbseg.methods.options import checked_options
 from hebbseg.networks.unet import UNet
+from hebbseg.opening import draw_split, open_cases
 from hebbseg.progress import Quiet, Reporter, WithTensorBoard, require_tensorboard
 from hebbseg.runfolder import RunFolder
 from hebbseg.segmenter import Segmenter
@@ -164,63 +162,6 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
             folder.note(status="done")
             (folder / "checkpoint.pt").unlink(missing_ok=True)
     return path
-
-
-def open_cases(settings: Settings, reporter: Reporter, *, masks: bool = True) -> Source:
-    """The source, without what cannot be read. ``masks`` off opens no mask."""
-    source: Source = open_source(
-        settings.data,
-        label_map=settings.label_map,
-        group=settings.group,
-        mask_threshold=settings.mask_threshold,
-        instances=settings.instances,
-    )
-    return _usable(source, reporter, masks=masks) if isinstance(source, FileSource) else source
-
-
-def draw_split(settings: Settings, source: Source, reporter: Reporter) -> Split:
-    """Who is trained on and who is tested, by the settings."""
-    test: str | float = settings.test if settings.test in ("auto", "official") else _number(settings.test)
-    split = make_split(
-        source,
-        labelled=settings.labelled,
-        seed=settings.drawn_by,
-        protocol=settings.protocol,
-        folds=settings.folds,
-        fold=settings.fold,
-        test=test,
-    )
-    training = split.training
-    reporter.say(
-        f"{source.name}: {len(training.labelled)} labelled and {len(training.unlabelled)} unlabelled training images, "
-        f"{len(training.validation)} for validation, {len(split.test)} for testing"
-    )
-    for note in split.provenance.notes:
-        reporter.say(f"note: {note}")
-    return split
-
-
-def _usable(source: FileSource, reporter: Reporter, *, masks: bool) -> FileSource:
-    """The cases that can be read, every one of them looked at; says how many are left out, and why."""
-    total = len(source.cases)
-    count = iter(range(1, total + 1))
-    found = examine(source, masks=masks, on_case=lambda: reporter.step("reading", next(count), total, {}))
-    if found.fatal:
-        raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
-    left_out = total - len(found.usable)
-    if found.problems:
-        reporter.say(
-            f"{len(found.problems)} problems with the data, {left_out} of {total} cases left out; `hebbseg check` lists all. "
-            f"First: {found.problems[0]}"
-        )
-    return source.with_cases(found.usable)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise HebbsegError(f"test={text!r}: allowed are auto, official, or a share such as 0.2 (0 for none).") from None
 
 
 def stage1_handlers(
