@@ -55,7 +55,10 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a task ended. ``lost``: its worker died; ``stopped``: somebody asked it to stop, and its state is saved."""
+    """How a task ended, and how long it took itself.
+
+    ``lost``: its worker died; ``stopped``: somebody asked it to stop, and its state is saved.
+    """
 
     status: Status
     message: str = ""
@@ -79,23 +82,22 @@ def described(folder: Path) -> dict[str, Any]:
 
 def carry_out(task: Task) -> Outcome:
     """Does the task; whatever goes wrong with it becomes an outcome, and its log tells."""
-    begun = time.monotonic()
-
-    def outcome(status: Status, message: str = "") -> Outcome:
-        return Outcome(status=status, message=message, seconds=time.monotonic() - begun)
-
+    status: Status = "done"
+    message = ""
     with _logged(task), _alone(task):
+        begun = time.monotonic()
         try:
             if not is_done(task):
                 _perform(task)
         except Interrupted as stop:
+            status, message = "stopped", str(stop)
             print(stop)
-            return outcome("stopped", str(stop))
         except Exception as error:
+            status, message = "failed", str(error)
+            if not isinstance(error, HebbsegError):
+                message = f"{type(error).__name__}: {error}"
             traceback.print_exc()
-            known = isinstance(error, HebbsegError)
-            return outcome("failed", str(error) if known else f"{type(error).__name__}: {error}")
-    return outcome("done")
+        return Outcome(status=status, message=message, seconds=time.monotonic() - begun)
 
 
 def _perform(task: Task) -> None:
