@@ -12,6 +12,7 @@ from hebbseg.commands.evaluate import evaluate
 from hebbseg.commands.grid import grid
 from hebbseg.commands.options import SettingsCommand
 from hebbseg.commands.predict import predict
+from hebbseg.commands.report import report
 from hebbseg.commands.train import pretrain, train
 from hebbseg.errors import HebbsegError
 from hebbseg.training.interrupt import Interrupted
@@ -31,6 +32,7 @@ app.command(cls=SettingsCommand)(train)
 app.command(cls=SettingsCommand)(pretrain)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(report)
 app.command()(grid)
 
 

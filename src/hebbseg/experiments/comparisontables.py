@@ -41,8 +41,8 @@ def regime_heading(regime: str) -> str:
     return f"{regime[:-1]} %" if regime.endswith("%") else f"{regime} masks"
 
 
-def metric_table(comparison: Comparison, metric: str, published_as: str = "sota") -> Table:
-    """Arms by regimes, best bold and second underlined, then the paper's rows for the same regimes."""
+def metric_table(comparison: Comparison, metric: str, published_as: str | None = "sota") -> Table:
+    """Arms by regimes, best bold and second underlined, then the rows of a published table for the same regimes."""
     _, scale, decimals, higher = SHOWN[metric]
     rows = [
         Row(
@@ -56,7 +56,7 @@ def metric_table(comparison: Comparison, metric: str, published_as: str = "sota"
         )
         for label in comparison.labels
     ]
-    theirs = _published_rows(comparison, metric, published_as)
+    theirs = [] if published_as is None else _published_rows(comparison, metric, published_as)
     columns = range(1, 1 + len(comparison.regimes))
     direction = "higher" if higher else "lower"
     return Table(
@@ -212,13 +212,13 @@ def efficiency_table(comparison: Comparison) -> Table:
                     number_cell(100 * found.value, 1),
                     Cell(
                         text=found.percent_text(found.needed),
-                        detail=f"{found.percent_text(found.low)} … {found.percent_text(found.high)}",
+                        detail=found.interval_text(found.percent_text),
                         sort=found.needed,
                         numbers=ends,
                     ),
                     Cell(
                         text=found.factor_text(found.needed),
-                        detail=f"{found.factor_text(found.low)} … {found.factor_text(found.high)}",
+                        detail=found.interval_text(found.factor_text),
                         sort=found.factor,
                         numbers={key: None if end is None else end / found.percent for key, end in ends.items()},
                     ),

@@ -140,10 +140,9 @@ def temperature_curve(comparison: Comparison) -> Picture | None:
                 said = f"{label}, {regime_heading(regime)}"
                 axis.annotate(
                     said,
-                    (1, 100 * estimate.mean),
+                    (0.01, 100 * estimate.mean),
                     xycoords=("axes fraction", "data"),
                     fontsize=7,
-                    ha="right",
                     va="bottom",
                 )
     ticks = sorted({k for points in lines.values() for k, _ in points})

@@ -1,7 +1,7 @@
 """How many labels a better start is worth: with r % an arm reaches what the baseline needs s % for."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,12 @@ class LabelEfficiency:
     def factor_text(self, needed: float | None) -> str:
         """``"1.2 ×"``, ``"< 0.1 ×"``, ``"> 2 ×"`` or, if unknown, a dash."""
         return self._text(needed, self.percent, " ×")
+
+    def interval_text(self, shown: Callable[[float | None], str]) -> str:
+        """``"(9 % … 13 %)"`` with ``shown`` one of the two above; empty if unknown, or if it says no more than the number."""
+        if self.low is None or self.low == self.needed == self.high:
+            return ""
+        return f"({shown(self.low)} … {shown(self.high)})"
 
     def _text(self, needed: float | None, unit: float, suffix: str) -> str:
         if needed is None:

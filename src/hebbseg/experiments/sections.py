@@ -23,6 +23,7 @@ from hebbseg.experiments.figures import (
     temperature_curve,
     variant_bars,
 )
+from hebbseg.experiments.labelefficiency import LabelEfficiency
 from hebbseg.experiments.results import RunResult, Unread
 from hebbseg.experiments.tables import Cell, Row, Table, file_name, number_cell, text_cell
 
@@ -51,13 +52,14 @@ def comparison_section(comparison: Comparison, *, pictures: bool) -> Section:
     """Everything about one recipe on one dataset."""
     name = comparison.title or comparison.recipe or "Runs without a recipe"
     pairs = {run.pair for run in comparison.runs}
-    said = f"{len(comparison.runs)} runs, {len(comparison.labels)} arms, {len(pairs)} pairs of fold and seed"
     cases = sorted({run.cases for run in comparison.runs})
-    said += f", {cases[0]} test cases each." if len(cases) == 1 else f", {cases[0]} to {cases[-1]} test cases each."
+    measured = f"{cases[0]}" if len(cases) == 1 else f"{cases[0]} to {cases[-1]}"
+    counts = ((len(comparison.runs), "run"), (len(comparison.labels), "arm"), (len(pairs), "repetition"))
+    said = ", ".join(f"{count} {thing}{'' if count == 1 else 's'}" for count, thing in counts)
     return Section(
         anchor=file_name("s", comparison.recipe, comparison.kind, comparison.dataset),
         title=f"{name}: {comparison.dataset}",
-        text=said,
+        text=f"{said} (fold and seed); {measured} test cases each.",
         parts=tuple(_comparison_parts(comparison, pictures=pictures)),
     )
 
@@ -68,7 +70,9 @@ def _comparison_parts(comparison: Comparison, *, pictures: bool) -> list[Part]:
     layout = LAYOUTS.get(comparison.table, _sota_items)
     parts = _parts(*layout(comparison))
     parts += _parts(paired_table(comparison), learning_curves(comparison), folded=comparison.table in LAYOUTS)
-    parts += _parts(*(metric_table(comparison, metric) for metric in SHOWN if metric != "dice"), folded=True)
+    beside = None if comparison.table in LAYOUTS else "sota"
+    others = (metric_table(comparison, metric, published_as=beside) for metric in SHOWN if metric != "dice")
+    parts += _parts(*others, folded=True)
     if pictures:
         parts += _qualitative_parts(comparison)
     return [*parts, *_stage1_parts(comparison, pictures=pictures)]
@@ -143,28 +147,37 @@ def _stage1_parts(comparison: Comparison, *, pictures: bool) -> list[Part]:
 
 
 def rank_sections(group: Sequence[Comparison]) -> list[Section]:
-    """Mean ranks over all datasets of the comparisons by regime; none for fewer than two arms in common."""
-    chosen = [c for c in group if c.kind == "train" and c.table not in LAYOUTS]
-    table = rank_table(chosen, "all") if chosen else None
-    if table is None or not table.measured:
-        return []
+    """Mean ranks over all datasets of the recipes, and of the runs without one; none for fewer than two arms in common."""
+    by_regime = [c for c in group if c.kind == "train" and c.table not in LAYOUTS]
+    parts: list[Part] = []
+    for chosen in ([c for c in by_regime if c.recipe], [c for c in by_regime if not c.recipe]):
+        parts += _parts(rank_table(chosen, "all")) if chosen else []
     text = "Which arm is best when every dataset, regime, fold and seed counts alike."
-    return [Section(anchor="s-rank", title="Ranks", text=text, parts=tuple(_parts(table)))]
+    return [Section(anchor="s-rank", title="Ranks", text=text, parts=tuple(parts))] if parts else []
 
 
 def headlines(group: Sequence[Comparison]) -> list[str]:
-    """The best arm's label efficiency at each dataset's smallest worth-while regime, in a sentence each."""
+    """What labels are worth on each dataset to the arm with the best mean Dice, in a sentence each."""
     said = []
     for comparison in group:
-        best = comparison.best_first()[:1] if comparison.kind == "train" and comparison.table not in LAYOUTS else []
-        for label, found in efficiencies(comparison) if best else []:
-            if label == best[0]:
-                said.append(
-                    f"{comparison.dataset}: with {found.percent:g} % of the labels, {label} reaches a Dice of "
-                    f"{100 * found.value:.1f} %, for which {comparison.baseline} needs {found.percent_text(found.needed)} "
-                    f"(90 % interval {found.percent_text(found.low)} … {found.percent_text(found.high)}, n {found.n})."
-                )
+        if comparison.kind == "probe" or comparison.table in LAYOUTS:
+            continue
+        best = comparison.best_first()[:1]
+        worth = [found for label, found in efficiencies(comparison) if label in best]
+        if worth:
+            each = (
+                f"with {found.percent:g} %: {found.percent_text(found.needed)}{_in_brackets(found)}" for found in worth
+            )
+            said.append(
+                f"{comparison.dataset}: labels that {comparison.baseline} needs for the Dice that {best[0]}, the arm with the "
+                f"best mean, reaches {'; '.join(each)}. 90 % intervals, n {min(found.n for found in worth)}."
+            )
     return said
+
+
+def _in_brackets(found: LabelEfficiency) -> str:
+    interval = found.interval_text(found.percent_text)
+    return f" {interval}" if interval else ""
 
 
 def runs_table(runs: Sequence[RunResult]) -> Table:

@@ -51,7 +51,7 @@ def surfaces_picture(
         if len(faces):
             light = LightSource(azdeg=225, altdeg=45)
             axis.add_collection3d(
-                Poly3DCollection(corners[faces], facecolors="0.75", edgecolors="none", shade=True, lightsource=light)
+                Poly3DCollection(corners[faces], facecolors="0.75", linewidths=0, shade=True, lightsource=light)
             )
         else:
             axis.text2D(0.5, 0.5, "empty", transform=axis.transAxes, ha="center")

@@ -64,6 +64,11 @@ class Table:
             raise ValueError(f"table {self.name}: {len(self.columns)} columns and a row with {wrong[0]} cells.")
 
     @property
+    def word_columns(self) -> frozenset[int]:
+        """Those without a number; they are set to the left."""
+        return frozenset(i for i in range(len(self.columns)) if all(row.cells[i].sort is None for row in self.rows))
+
+    @property
     def measured(self) -> bool:
         """Whether there is a row of our own."""
         return any(not row.published for row in self.rows)
