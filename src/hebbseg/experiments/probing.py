@@ -17,7 +17,8 @@ from hebbseg.evaluation.probe import linear_probe
 from hebbseg.files import write_json
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.networks.unet import UNet
-from hebbseg.pipeline import Starts, draw_split
+from hebbseg.opening import draw_split
+from hebbseg.pipeline import Starts
 from hebbseg.progress import Reporter
 from hebbseg.runfolder import RunFolder
 from hebbseg.training.processes import make_fabric

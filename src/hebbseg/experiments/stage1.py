@@ -16,7 +16,8 @@ from hebbseg.errors import HebbsegError
 from hebbseg.experiments.tasks import WEIGHTS
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict
 from hebbseg.networks.unet import UNet
-from hebbseg.pipeline import SEEDS_APART, Starts, draw_split, stage1_handlers
+from hebbseg.opening import draw_split
+from hebbseg.pipeline import SEEDS_APART, Starts, stage1_handlers
 from hebbseg.progress import Reporter
 from hebbseg.runfolder import RunFolder
 from hebbseg.training.checkpoint import load_checkpoint, load_model, save_model

@@ -139,7 +139,7 @@ def cases_of(settings: Settings) -> "Source":
 def _cases(
     data: str, label_map: str | None, group: str | None, mask_threshold: float | None, instances: bool | None
 ) -> "Source":
-    from hebbseg.pipeline import open_cases
+    from hebbseg.opening import open_cases
     from hebbseg.progress import Lines
 
     options = {"label_map": label_map, "group": group, "mask_threshold": mask_threshold, "instances": instances}
