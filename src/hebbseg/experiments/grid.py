@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,9 @@ from hebbseg.config import NOT_OF_THE_RESULT, Settings, make_settings
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.places import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
+from hebbseg.methods import method_class
+from hebbseg.methods.options import checked_options
+from hebbseg.training.initial import INITS, check_init
 
 # Stage 1 sees no mask and ends before stage 2 begins: these do not change its weights.
 OF_STAGE_2 = frozenset(
@@ -108,8 +112,6 @@ _SHORT = {"labelled": "", "seed": "s", "fold": "f", "temperature": "t"}
 
 def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ...]:
     """None where there is no stage 1, or where it is a file that exists already."""
-    from hebbseg.training.initial import INITS
-
     if settings.init in WITHOUT_STAGE_1 or settings.init not in INITS:
         return ()
     networks = 2 if kind == "train" and settings.method == "cps" else 1
@@ -132,11 +134,7 @@ def _hash(facts: dict[str, Any]) -> str:
 
 def _check(settings: Settings) -> None:
     """All that can be known to be wrong without a look at the data."""
-    from hebbseg.methods import method_class
-    from hebbseg.methods.options import checked_options
-    from hebbseg.training.initial import check_init
-
-    checked_options(settings.method, method_class(settings.method), settings.method_options)
+    _check_method(settings.method, tuple(settings.method_options.items()))
     check_init(settings.init, settings.init_options)
     if settings.fold is not None and settings.folds is None:
         raise HebbsegError(f"fold={settings.fold}: of how many? Say so in the settings, as in folds = 10.")
@@ -146,6 +144,11 @@ def _check(settings: Settings) -> None:
         raise HebbsegError(
             f"folds={settings.folds} and test={settings.test!r}: a fold is the test side already. Leave one of them out."
         )
+
+
+@cache
+def _check_method(name: str, options: tuple[tuple[str, Any], ...]) -> None:
+    checked_options(name, method_class(name), dict(options))
 
 
 def _refuse_twins(recipe: Recipe, runs: list[GridRun]) -> None:

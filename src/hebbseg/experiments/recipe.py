@@ -169,7 +169,8 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def _in_words(error: ValidationError) -> str:
-    first = error.errors()[0]
+    # A misspelt key is also a missing one; the misspelling says more.
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     place = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         return f"unknown key {place[-1]!r}. {did_you_mean(place[-1], Recipe.model_fields)}"

@@ -1,0 +1,201 @@
+"""Recipes: what is wrong with one is said before anything starts; ids follow from what a run is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hebbseg.config import Settings
+from hebbseg.errors import HebbsegError
+from hebbseg.experiments.grid import OF_STAGE_2, plan
+from hebbseg.experiments.places import data_root, locate
+from hebbseg.experiments.recipe import Recipe, load_recipe
+from tests.experiments.tinygrid import ROOT, SETTINGS, tiny
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+GOOD = """
+name = "r"
+baseline = "A"
+[settings]
+updates = 3
+[data.d]
+source = "phantom:glands?n=12&size=32"
+[axes]
+seed = [0, 1]
+[[arms]]
+name = "A"
+init = "random"
+[[arms]]
+name = "B"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "r.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "r"', 'nmae = "r"', "unknown key 'nmae'. Did you mean 'name'?"),
+        ("updates = 3", "updatse = 3", "[settings]: unknown setting 'updatse'. Did you mean 'updates'?"),
+        ("seed = [0, 1]", "sead = [0, 1]", "[axes]: unknown setting 'sead'. Did you mean 'seed'?"),
+        ("seed = [0, 1]", "seed = []", "[axes]: seed = [] has no value"),
+        ("seed = [0, 1]", "seed = [0, 0]", "seed has 0 twice"),
+        ("seed = [0, 1]", "seed = 0", "axes.seed"),
+        ('init = "random"', 'intt = "random"', "unknown key 'intt'. Did you mean 'init'?"),
+        ('init = "random"', 'init = "randm"', "Did you mean 'random'?"),
+        ('init = "random"', 'method = "uampt"', "Unknown method 'uampt'. Did you mean 'uamt'?"),
+        (
+            'init = "random"',
+            'method = "em"\nmethod_options = {wieght = 1}',
+            "Method em has no option 'wieght'. Did you mean 'weight'?",
+        ),
+        ('init = "random"', "updates = 0", "Option updates=0"),
+        ('init = "random"', "seed = 3", "seed is an axis and also fixed in arm 'A'"),
+        ("updates = 3", "seed = 3", "seed is an axis and also fixed in [settings]"),
+        ('name = "B"', 'name = "A"', "two arms are named 'A'"),
+        ('name = "B"', 'name = "B"\ninit = "random"', "arms 'A' and 'B' come to the same settings"),
+        ('name = "B"', 'name = "B"\ngain_over = "C"', "gain_over = 'C' is no other arm"),
+        ('name = "B"', 'name = "B"\nwithout = ["sede"]', "which is no axis. Did you mean 'seed'?"),
+        ('name = "B"', 'name = "B"\nskip = {seed = [7]}', "seed = 7, which is no value of it"),
+        ('baseline = "A"', 'baseline = "Supervised"', "baseline = 'Supervised' is no arm"),
+        ('baseline = "A"', 'kind = "probes"', "kind"),
+        ("seed = [0, 1]", "fold = [0, 1]", "fold=0: of how many?"),
+        ("updates = 3", "folds = 5\nfold = 5", "fold=5, folds=5"),
+        ("updates = 3", 'folds = 5\ntest = "official"', "a fold is the test side already"),
+        ("phantom:glands?n=12", "phantom:glnds?n=12", "Did you mean 'glands'?"),
+        ("phantom:glands?n=12&size=32", "glas:nowhere", "nowhere is not there (looked below"),
+        ("phantom:glands?n=12&size=32", "galas:x", "unknown kind 'galas'. Did you mean 'glas'?"),
+        ("[axes]", "[axes", "this is not TOML"),
+        ("[data.d]", "[data.d]\nsoruce = 1", "unknown key 'soruce'. Did you mean 'source'?"),
+        ('source = "phantom:glands?n=12&size=32"', "", "data.d.source is missing"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_the_place_and_the_remedy(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert GOOD.count(old) == 1
+    with pytest.raises(HebbsegError, match=re.escape(message)) as raised:
+        plan(load_recipe(written(tmp_path, GOOD.replace(old, new))), (tmp_path, "--data-root"))
+    assert str(raised.value).startswith("Recipe ")
+
+
+def test_the_recipe_that_was_made_wrong_is_right(tmp_path: Path) -> None:
+    assert len(plan(load_recipe(written(tmp_path, GOOD)), ROOT)) == 4
+
+
+def test_a_recipe_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+    written(tmp_path, GOOD)
+    with pytest.raises(HebbsegError, match=r"Did you mean 'r\.toml'\?"):
+        load_recipe(tmp_path / "q.toml")
+
+
+def test_a_probe_has_no_method() -> None:
+    arms = [{"name": "Supervised", "method": "em"}]
+    with pytest.raises(ValueError, match="a probe has no stage 2"):
+        Recipe(**tiny(kind="probe", arms=arms))
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_of_the_project_is_right(path: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(path)
+    assert recipe.name == path.stem and recipe.title and recipe.baseline
+    for data in recipe.data.values():  # as if all data sets were here
+        kind, _, place = data.source.partition(":")
+        if kind != "phantom":
+            (tmp_path / place).mkdir(exist_ok=True)
+    runs = plan(recipe, (tmp_path, "--data-root"))
+    repeats = {(run.settings.seed, run.settings.fold) for run in runs}
+    assert len(repeats) >= 3, "paired repetitions"
+    experiment = path.stem.removesuffix("-paper").removesuffix("-small")
+    forms = {found.stem.removeprefix(f"{experiment}-") for found in RECIPES.glob(f"{experiment}-*.toml")}
+    assert forms == ({"small"} if experiment == "phantom" else {"small", "paper"})
+
+
+def test_phantom_small_has_24_runs_and_shares_stage_1() -> None:
+    runs = plan(load_recipe(RECIPES / "phantom-small.toml"), ROOT)
+    assert len(runs) == 24 and len({run.id for run in runs}) == 24
+    # 3 seeds, and the second network of CPS; both regimes and both methods begin with the same weights.
+    assert len({fit.key for run in runs for fit in run.stage1}) == 6
+
+
+def test_an_id_follows_from_the_data_sets_name_not_its_path(tmp_path: Path) -> None:
+    def ids(root: Path, name: str) -> list[str]:
+        (root / "x").mkdir(parents=True)
+        recipe = Recipe(**tiny(data={name: {"source": "glas:x"}}))
+        return [run.id for run in plan(recipe, (root, "--data-root"))]
+
+    here, there = ids(tmp_path / "a", "glas"), ids(tmp_path / "b", "glas")
+    assert here == there
+    assert not set(ids(tmp_path / "c", "other")) & set(here)
+
+
+def test_an_id_follows_from_what_changes_a_result_and_nothing_else() -> None:
+    def ids(**settings: object) -> list[str]:
+        return [run.id for run in plan(Recipe(**tiny(settings=SETTINGS | settings)), ROOT)]
+
+    assert ids() == ids(accelerator="cpu", checkpoint_every_s=1.0)
+    assert ids() == ids(learning_rate=Settings.model_fields["learning_rate"].default), "a default, written out"
+    assert not set(ids()) & set(ids(learning_rate=0.5))
+
+
+def test_stage_1_is_shared_by_all_that_differs_in_stage_2_only() -> None:
+    def key(**settings: object) -> str:
+        recipe = Recipe(**tiny(settings=SETTINGS | settings, axes={}, arms=[{"name": "Supervised"}]))
+        (run,) = plan(recipe, ROOT)
+        return run.stage1[0].key
+
+    other = {
+        "labelled": "3",
+        "updates": 9,
+        "method": "em",
+        "method_options": {"weight": 2.0},
+        "ema": 0.5,
+        "augment": False,
+    }
+    assert key() == key(**other)
+    for changed in ({"temperature": 0.3}, {"seed": 5}, {"features": [4, 4]}, {"size": [16, 16]}, {"init": "vae"}):
+        assert key() != key(**changed), changed
+    assert set(Settings.model_fields) >= OF_STAGE_2
+
+
+def test_an_arm_leaves_an_axis_out_or_skips_a_value() -> None:
+    arms = [
+        {"name": "Supervised", "init": "random", "without": ["temperature"]},
+        {"name": "Hebbian", "skip": {"temperature": [1.0]}},
+    ]
+    axes = {"seed": [0, 1], "temperature": [1.0, 0.1]}
+    runs = plan(Recipe(**tiny(arms=arms, axes=axes)), ROOT)
+    assert [run.note["axes"] for run in runs if run.note["arm"] == "Supervised"] == [{"seed": 0}, {"seed": 1}]
+    assert [run.note["axes"]["temperature"] for run in runs if run.note["arm"] == "Hebbian"] == [0.1, 0.1]
+
+
+def test_a_data_set_has_its_own_axes_and_settings() -> None:
+    data = {
+        "a": {"source": "phantom:glands?n=12&size=32", "updates": 7},
+        "b": {"source": "phantom:pupils?n=24&size=32", "axes": {"labelled": ["3"]}},
+    }
+    runs = plan(Recipe(**tiny(data=data)), ROOT)
+    assert {run.settings.labelled for run in runs if run.note["dataset"] == "b"} == {"3"}
+    assert {run.settings.updates for run in runs if run.note["dataset"] == "a"} == {7}
+
+
+def test_repetitions_vary_slowest() -> None:
+    seeds = [run.settings.seed for run in plan(Recipe(**tiny()), ROOT)]
+    assert seeds == sorted(seeds) and len(set(seeds)) == 2
+
+
+def test_where_data_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "project"
+    (tmp_path / "shared" / "data" / "glas").mkdir(parents=True)
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("HEBBSEG_DATA", raising=False)
+    assert locate("glas:glas", data_root(None)) == f"glas:{tmp_path / 'shared' / 'data' / 'glas'}"
+    monkeypatch.setenv("HEBBSEG_DATA", str(tmp_path))
+    with pytest.raises(HebbsegError, match="HEBBSEG_DATA"):
+        locate("glas:glas", data_root(None))
+    assert data_root(Path("given")) == (Path("given"), "--data-root")
