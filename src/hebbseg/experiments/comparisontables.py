@@ -38,7 +38,9 @@ def metric_name(comparison: Comparison, metric: str) -> str:
 
 def regime_heading(regime: str) -> str:
     """``"10%"`` → ``"10 %"``; a number of masks says so."""
-    return f"{regime[:-1]} %" if regime.endswith("%") else f"{regime} masks"
+    if regime.isdigit():
+        return f"{regime} masks"
+    return f"{regime[:-1]} %" if regime.endswith("%") else regime
 
 
 def metric_table(comparison: Comparison, metric: str, published_as: str | None = "sota") -> Table:

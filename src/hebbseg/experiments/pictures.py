@@ -121,17 +121,26 @@ def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
     spacing = one.case.spacing_mm
     rows: list[_Panel] = [("target", one.target, None)]
     rows += [(one.titled(regime), mask, one.target) for regime, mask in one.predictions.items()]
-    figure, axes = plt.subplots(len(rows), 1, figsize=(8, 2.7 * len(rows)), squeeze=False, layout="constrained")
-    for axis, (title, mask, target) in zip(axes[:, 0], rows, strict=True):
-        axis.imshow(overlay(one.image, mask, target=target, spacing=spacing))
-        axis.set_title(title, fontsize=9)
-        axis.axis("off")
+    figure, axes = plt.subplots(len(rows), 3, figsize=(8, 2.9 * len(rows)), squeeze=False, layout="constrained")
+    for row, (title, mask, target) in zip(axes, rows, strict=True):
+        # The same three slices in all rows: through the middle of the target.
+        for number, (axis, place) in enumerate(zip(row, _middle(one.target), strict=True)):
+            axis.imshow(
+                overlay(
+                    one.image.take(place, axis=number + 1),
+                    mask.take(place, axis=number),
+                    target=None if target is None else target.take(place, axis=number),
+                    spacing=None if spacing is None else [step for k, step in enumerate(spacing) if k != number],
+                )
+            )
+            axis.axis("off")
+        row[1].set_title(title, fontsize=9)
     of = f"{one.case.id} of {comparison.dataset}, {label}"
     slices = picture(
         figure,
         vector=False,
         alt=f"Three slices of {of}, with target and predictions.",
-        caption=f"{label}: three slices through the middle of the mask of a test case, prediction in yellow, target in blue "
+        caption=f"{label}: three slices through the middle of the target of a test case, prediction in yellow, target in blue "
         f"(alone, in the first row, in yellow); {_which(comparison, label)}.",
     )
     surfaces = surfaces_picture(
@@ -141,6 +150,11 @@ def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
         caption=f"{label}: surface of the target and of the prediction at each regime, the same case.",
     )
     return [slices, surfaces]
+
+
+def _middle(mask: np.ndarray) -> list[int]:
+    """Where the mask is, on each axis; the middle of the volume if it is nowhere."""
+    return [int(np.median(where)) for where in np.nonzero(mask)] if mask.any() else [n // 2 for n in mask.shape]
 
 
 def _which(comparison: Comparison, label: str) -> str:

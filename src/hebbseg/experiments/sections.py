@@ -121,7 +121,7 @@ def _qualitative_parts(comparison: Comparison) -> list[Part]:
 
     try:
         return _parts(*qualitative(comparison))
-    except (HebbsegError, OSError) as error:
+    except (HebbsegError, OSError, ValueError, RuntimeError) as error:  # a picture less, not a report less
         return _parts(f"No pictures of predictions: {error}")
 
 
@@ -157,13 +157,13 @@ def rank_sections(group: Sequence[Comparison]) -> list[Section]:
 
 
 def headlines(group: Sequence[Comparison]) -> list[str]:
-    """What labels are worth on each dataset to the arm with the best mean Dice, in a sentence each."""
+    """What labels are worth on each dataset to the arm with the best mean Dice, in a sentence each; one pair says nothing."""
     said = []
     for comparison in group:
         if comparison.kind == "probe" or comparison.table in LAYOUTS:
             continue
         best = comparison.best_first()[:1]
-        worth = [found for label, found in efficiencies(comparison) if label in best]
+        worth = [found for label, found in efficiencies(comparison) if label in best and found.n > 1]
         if worth:
             each = (
                 f"with {found.percent:g} %: {found.percent_text(found.needed)}{_in_brackets(found)}" for found in worth
