@@ -5,6 +5,7 @@ methods of stage 2 share them. They lie in one file, written whole or not at all
 """
 
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, source: Source
         described = {
             "network": this.network_options(classes),
             "images": _images_hash(this.training),
-            "history": first.history,
-            "diagnostics": as_dict(first.diagnostics),
+            # As text: the order of rows' columns and of layers is theirs, and a description is sorted.
+            "report": json.dumps({"history": first.history, "diagnostics": as_dict(first.diagnostics)}),
         }
         save_model(files / WEIGHTS, made.state_dict(), described)
         checkpoint.unlink(missing_ok=True)
@@ -60,8 +61,9 @@ def starts_from(folders: Sequence[Path]) -> Starts:
             )
         made = UNet(**this.network_options(len(this.source.classes))).to(this.fabric.device)
         made.load_state_dict(weights)
-        diagnostics = {name: LayerDiagnostics(**numbers) for name, numbers in described["diagnostics"].items()}
-        return made, Initialised(history=described["history"], diagnostics=diagnostics)
+        report = json.loads(described["report"])
+        diagnostics = {name: LayerDiagnostics(**numbers) for name, numbers in report["diagnostics"].items()}
+        return made, Initialised(history=report["history"], diagnostics=diagnostics)
 
     return start
 

@@ -1,0 +1,194 @@
+"""Grids: shared weights of stage 1, what is skipped and resumed, failures, probes, and the command."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hebbseg import Segmenter
+from hebbseg.experiments.runner import RETRIES, left_of, run_tasks
+from hebbseg.experiments.tasks import Outcome, Task, carry_out
+from hebbseg.training.interrupt import Interrupted
+from tests.experiments.tinygrid import SETTINGS, InThisProcess, tiny_tasks
+from tests.tiny import command
+
+ONE = {"labelled": ["4"], "seed": [3]}
+
+
+def runs(tasks: list[Task]) -> list[Task]:
+    return [task for task in tasks if task.kind != "stage1"]
+
+
+@pytest.mark.parametrize("init", ["hebbian", "vae", "superpix"])
+def test_shared_weights_end_in_the_weights_of_a_run_that_does_its_own_stage_1(tmp_path: Path, init: str) -> None:
+    settings = SETTINGS | ({} if init == "hebbian" else {"init_options": {"steps": 3}})
+    methods = ("supervised", "cps") if init == "hebbian" else ("supervised",)
+    arms = [{"name": method, "init": init, "method": method} for method in methods]
+    tasks = tiny_tasks(tmp_path / "grid", settings=settings, axes=ONE, arms=arms, baseline=None)
+    assert [task.kind for task in tasks].count("stage1") == (2 if init == "hebbian" else 1)
+    result = run_tasks(tasks, InThisProcess())
+    assert not result.failed and result.now == len(tasks)
+    for task in runs(tasks):
+        alone = tmp_path / task.settings.method
+        options = task.settings.model_dump(exclude={"data"})
+        Segmenter.train(task.settings.data, alone, quiet=True, **options)
+        ours, theirs = load_file(task.folder / "model.safetensors"), load_file(alone / "model.safetensors")
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+        same = [
+            "history.csv",
+            "metrics.csv",
+            "pretrained.safetensors",
+            *(["pretrain.json"] if init == "hebbian" else []),
+        ]
+        for name in same:
+            assert (task.folder / name).read_bytes() == (alone / name).read_bytes(), name
+
+
+def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> None:
+    tasks = tiny_tasks(tmp_path, axes=ONE)
+    assert run_tasks(tasks, InThisProcess()).now == 3
+    note = json.loads((tasks[-1].folder / "run.json").read_text())["grid"]
+    assert note == {
+        "recipe": "tiny", "title": "", "kind": "train", "table": "sota", "dataset": "glands", "arm": "Hebbian",
+        "gain_over": "Supervised", "baseline": "Supervised", "axes": {"labelled": "4", "seed": 3},
+    }  # fmt: skip
+    again = InThisProcess()
+    result = run_tasks(tasks, again)
+    assert again.begun == [] and again.closed and result.before == 2
+    more = tiny_tasks(tmp_path, axes={"labelled": ["4"], "seed": [3, 4]})
+    assert {task.settings.seed for task in left_of(more)} == {4}
+
+
+def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
+    arms = [{"name": "Bad", "init": "random", "labelled": "500"}, {"name": "Good", "init": "random", "labelled": "4"}]
+    tasks = tiny_tasks(tmp_path, axes={"seed": [0]}, arms=arms, baseline=None)
+    result = run_tasks(tasks, InThisProcess())
+    ((task, outcome),) = result.failed.values()
+    assert task.note["arm"] == "Bad" and "500" in outcome.message and result.now == 1
+    assert "Traceback" in task.log.read_text() and outcome.message in task.log.read_text()
+    assert [left.note["arm"] for left in left_of(tasks)] == ["Bad"], "tried again by the same command"
+
+
+def test_runs_whose_stage_1_fails_fail_with_it(tmp_path: Path) -> None:
+    tasks = tiny_tasks(tmp_path, axes={"labelled": ["2", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
+    fits = [task.id for task in tasks if task.kind == "stage1"]
+    result = run_tasks(tasks, InThisProcess(lose={fits[0]: RETRIES + 1}))
+    failed = {task.note.get("arm", "stage 1") for task, _ in result.failed.values()}
+    assert failed == {"stage 1", "Hebbian"} and len(result.failed) == 3
+    assert sum("its stage 1 failed" in outcome.message for _, outcome in result.failed.values()) == 2
+
+
+def test_a_task_whose_worker_is_lost_is_tried_again_but_not_for_ever(tmp_path: Path) -> None:
+    tasks = tiny_tasks(tmp_path, axes=ONE)
+    first = tasks[0].id
+    executor = InThisProcess(lose={first: RETRIES})
+    assert not run_tasks(tasks, executor).failed
+    assert executor.begun.count(first) == RETRIES + 1 and len(executor.begun) == len(tasks) + RETRIES
+
+
+def test_a_run_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = tiny_tasks(tmp_path / "whole", axes=ONE, arms=[{"name": "S", "init": "random"}], baseline=None)
+    (cut,) = tiny_tasks(
+        tmp_path / "cut", axes=ONE, settings=SETTINGS | {"checkpoint_every_s": 0.0}, arms=[{"name": "S", "init": "random"}],
+        baseline=None,
+    )  # fmt: skip
+    assert cut.id == whole.id
+    carry_out(whole)
+    with monkeypatch.context() as patch:
+        patch.setattr("hebbseg.pipeline._test", lambda *parts: (_ for _ in ()).throw(MemoryError("full")))
+        assert carry_out(cut) == Outcome(status="failed", message="MemoryError: full", seconds=pytest.approx(0, abs=99))
+    assert (cut.folder / "checkpoint.pt").exists()
+    assert carry_out(cut).status == "done"
+    for name in ("model.safetensors", "metrics.csv"):
+        assert (cut.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_a_folder_that_was_only_just_made_is_no_obstacle(tmp_path: Path) -> None:
+    (task,) = tiny_tasks(tmp_path, axes=ONE, arms=[{"name": "S", "init": "random"}], baseline=None)
+    task.folder.mkdir(parents=True)
+    (task.folder / ".writing-abc.json").write_text("half of ru")
+    assert carry_out(task).status == "done"
+
+
+def test_weights_of_other_images_are_refused(tmp_path: Path) -> None:
+    fit, run = tiny_tasks(tmp_path, axes=ONE, arms=[{"name": "H"}], baseline=None)
+    other = fit.settings.model_copy(update={"data": "phantom:glands?n=16&size=32"})
+    assert carry_out(Task(**(vars(fit) | {"settings": other}))).status == "done"
+    outcome = carry_out(run)
+    assert outcome.status == "failed" and "learned from other training images" in outcome.message
+
+
+def test_ctrl_c_stops_what_is_under_way_and_says_what_is_left(tmp_path: Path) -> None:
+    class Interrupting(InThisProcess):
+        asked = False
+
+        def wait(self, timeout_s: float) -> list[tuple[Task, Outcome]]:
+            if self.asked:
+                return [(self._waiting.pop(), Outcome(status="stopped"))]
+            os.kill(os.getpid(), 2)
+            return super().wait(timeout_s)
+
+        def ask_to_stop(self) -> None:
+            self.asked = True
+
+    executor = Interrupting()
+    with pytest.raises(Interrupted, match=r"Stopped: 1 done, 2 left"):
+        run_tasks(tiny_tasks(tmp_path, axes=ONE), executor)
+    assert executor.asked and executor.closed
+
+
+def test_a_probe_measures_every_level(tmp_path: Path) -> None:
+    tasks = tiny_tasks(tmp_path, kind="probe", axes=ONE)
+    assert not run_tasks(tasks, InThisProcess()).failed
+    supervised, hebbian = (json.loads((task.folder / "summary.json").read_text()) for task in runs(tasks))
+    assert hebbian["kind"] == "probe" and hebbian["n"] == 4 and hebbian["fitted"] == 4
+    assert list(hebbian["levels"]) == ["encoder.level0", "encoder.level1", "decoder.level0"]
+    assert all(0 <= level["dice"] <= 1 for level in hebbian["levels"].values())
+    assert hebbian["levels"] != supervised["levels"]
+    described = json.loads((runs(tasks)[1].folder / "run.json").read_text())
+    assert described["status"] == "done" and described["grid"]["kind"] == "probe" and described["seconds"] >= 0
+
+
+RECIPE = """
+name = "tiny"
+[settings]
+size = [32, 32]
+features = [4, 8]
+updates = 2
+labelled = "4"
+[data.glands]
+source = "phantom:glands?n=12&size=32"
+[axes]
+seed = [0]
+[[arms]]
+name = "Supervised"
+init = "random"
+[[arms]]
+name = "Hebbian"
+pretrain_epochs = 1
+"""
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe, out = tmp_path / "tiny.toml", tmp_path / "out"
+    recipe.write_text(RECIPE)
+    monkeypatch.setattr("hebbseg.experiments.executors.make_executor", lambda *names, **options: InThisProcess())
+    assert command(monkeypatch, "grid", recipe, "-o", out, "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert "2, of which 2 are left" in shown and "1 fits for 1 starts" in shown and "about" in shown
+    assert not out.exists(), "a dry run leaves nothing"
+    assert command(monkeypatch, "grid", recipe, "-o", out, "--only", "Sup") == 0
+    assert len(list((out / "runs").iterdir())) == 1 and (out / "recipe.toml").read_text() == RECIPE
+    recipe.write_text(RECIPE.replace('labelled = "4"', 'labelled = "500"'))
+    capsys.readouterr()
+    assert command(monkeypatch, "grid", recipe, "-o", out, "--only", "Sup") == 1
+    shown = capsys.readouterr()
+    assert "holds 1 runs that are not of this recipe" in shown.err
+    assert "failed" in shown.out and "log:" in shown.out and "tries the 1 that failed once more" in shown.out
+    assert command(monkeypatch, "grid", recipe, "--only", "Nobody") == 2
+    assert command(monkeypatch, "grid", recipe, "--executor", "slurm") == 2
+    assert "'local', 'ray'" in capsys.readouterr().err
