@@ -1,0 +1,68 @@
+"""A report over 2,000 run folders that were never trained: seconds and peak memory, held to 30 s and 1 GB.
+
+python -m benchmarks.report [RUNS]
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.experiments.runs import make_sota
+
+from benchmarks.timing import Row, row
+
+RUNS = 2000
+SECONDS_AT_MOST = 30.0
+MIB_AT_MOST = 1000 / 1.048576  # 1 GB
+PER_DATASET = 300  # 6 arms × 5 regimes × 10 folds of one seed
+
+
+def make(root: Path, runs: int) -> None:
+    """Datasets of 300 runs, the last one cut short, each with the history of a real run's length."""
+    for number in range(-(-runs // PER_DATASET)):
+        make_sota(root / f"g{number}", dataset=f"data{number}", recipe=f"recipe{number}", seeds=1, folds=10)
+    for folder in sorted(root.glob("g*/runs/*"))[runs:]:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+
+def measure(runs: int) -> tuple[float, float]:
+    """Seconds and peak memory in MiB of the command, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        make(root / "runs", runs)
+        line = [
+            sys.executable,
+            "-m",
+            "hebbseg.cli",
+            "report",
+            str(root / "runs"),
+            "-o",
+            str(root / "r.html"),
+            "--tables",
+        ]
+        begun = time.perf_counter()
+        done = subprocess.run([*line, str(root / "t")], capture_output=True, text=True, check=True)
+        took = time.perf_counter() - begun
+        counted = int(done.stdout.split("runs", 1)[1].split()[0])
+        assert counted == runs, done.stdout
+    return took, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def run() -> list[Row]:
+    took, peak = measure(RUNS)
+    return [
+        row(f"report over {RUNS} runs, seconds / limit", took, SECONDS_AT_MOST, at_most=1),
+        row(f"report over {RUNS} runs, peak MiB / limit", peak, MIB_AT_MOST, at_most=1),
+    ]
+
+
+if __name__ == "__main__":
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
+    took, peak = measure(runs)
+    print(json.dumps({"runs": runs, "seconds": round(took, 1), "peak_mib": round(peak)}))
