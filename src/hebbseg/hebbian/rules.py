@@ -17,9 +17,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from hebbseg.errors import HebbsegError
+
+CACHED = 2**18
+"""Activations that are worked on at a time, so that what lies between two operations stays in the processor's cache."""
 
 
 class Rule(Protocol):
@@ -79,6 +83,13 @@ class SoftWTA:
             )
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
+        units_last = y.movedim(dim, -1)
+        if units_last.is_contiguous():  # a channels_last map: a softmax along memory, the gate laid out alike
+            gate = torch.empty_like(units_last)
+            rows = max(CACHED // units_last.shape[-1], 1)
+            for part, into in zip(_rows(units_last).split(rows), _rows(gate).split(rows), strict=True):
+                torch.softmax(part * (1 / self.temperature), -1, out=into)
+            return gate.movedim(-1, dim)
         return (y * (1 / self.temperature)).softmax(dim)
 
 
@@ -96,6 +107,11 @@ class HebbianPCA:
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
         return y
+
+
+def _rows(units_last: Tensor) -> Tensor:
+    """(…, U) → (N, U)."""
+    return units_last.reshape(-1, units_last.shape[-1])
 
 
 RULES: dict[str, type[Hebb] | type[SoftWTA] | type[HebbianPCA]] = {"hebb": Hebb, "swta": SoftWTA, "hpca": HebbianPCA}

@@ -121,6 +121,8 @@ class Site:
             mean, deviation = self.activation.include(activation)
             scale = 1 / deviation.clamp_min(torch.finfo(deviation.dtype).eps)
             activation = torch.addcmul(_channels(-mean * scale, activation), activation, _channels(scale, activation))
+        if self.geometry.groups == 1:
+            return self.rule.gate(activation, 1)
         by_group = activation.unflatten(1, (self.geometry.groups, -1))  # (B, G, U, *n)
         return self.rule.gate(by_group, 2).flatten(1, 2)
 
