@@ -82,6 +82,8 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     try:
         settings = make_settings(place, given)
         _check(settings)
+        if recipe.kind == "probe" and settings.devices * settings.num_nodes > 1:
+            raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
     except HebbsegError as error:
         raise HebbsegError(f"{where}: {error}") from None
     known_by = identity(data, recipe.data[data].source)

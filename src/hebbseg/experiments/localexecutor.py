@@ -90,7 +90,7 @@ def _work(connection: Connection, threads: int, driver: int) -> None:
     """A worker's life: tasks from the pipe until it ends."""
     # Ctrl-C on the terminal goes to the driver alone, which asks each worker once.
     os.setsid()
-    threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
+    threading.Thread(target=end_with, args=(driver,), daemon=True).start()
     os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
     import torch
 
@@ -103,7 +103,7 @@ def _work(connection: Connection, threads: int, driver: int) -> None:
         connection.send(carry_out(task))
 
 
-def _end_with(driver: int) -> None:
+def end_with(driver: int) -> None:
     """Ends this process when the driver is gone, however it went: nobody would fetch the result, and a new driver may be
     about to go on with the same run."""
     while os.getppid() == driver:

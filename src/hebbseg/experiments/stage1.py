@@ -24,28 +24,31 @@ from hebbseg.runfolder import RunFolder
 from hebbseg.training.checkpoint import load_checkpoint, load_model, save_model
 from hebbseg.training.initial import Initialised
 from hebbseg.training.interrupt import interrupt_requests
-from hebbseg.training.processes import make_fabric
+from hebbseg.training.processes import launched, make_fabric
 
 
 def fit_stage1(settings: Settings, network: int, folder: Path, *, source: Source, reporter: Reporter) -> None:
     """Stage 1 of network number ``network`` (0, or 1 for methods that have two), resumable; leaves `WEIGHTS` in ``folder``."""
-    this = Run(settings, source, draw_split(settings, source, reporter).training, make_fabric(settings))
-    files = RunFolder(folder, writes=this.fabric.global_rank == 0)
-    checkpoint = files / "checkpoint.pt"
-    state = load_checkpoint(checkpoint) if checkpoint.exists() else None
+    training = draw_split(settings, source, reporter).training
+    fabric = make_fabric(settings)
     classes = len(source.classes)
-    with interrupt_requests() as request:
-        handlers = stage1_handlers(this, files, state, reporter, request)
+    with launched(fabric), interrupt_requests() as request:
+        this = Run(settings, source, training, fabric)
+        files = RunFolder(folder, writes=fabric.global_rank == 0)
+        checkpoint = files / "checkpoint.pt"
+        state = load_checkpoint(checkpoint) if checkpoint.exists() else None
+        handlers = stage1_handlers(this, files, state, reporter, request if files.writes else None)
         made, first = this.initialise(classes, settings.seed + network * SEEDS_APART, **handlers)
-    if files.writes:
-        described = {
-            "network": this.network_options(classes),
-            "images": _images_hash(this.training),
-            # As text: the order of rows' columns and of layers is theirs, and a description is sorted.
-            "report": json.dumps({"history": first.history, "diagnostics": as_dict(first.diagnostics)}),
-        }
-        save_model(files / WEIGHTS, made.state_dict(), described)
-        checkpoint.unlink(missing_ok=True)
+        if files.writes:
+            described = {
+                "network": this.network_options(classes),
+                "images": _images_hash(training),
+                # As text: the order of rows' columns and of layers is theirs, and a description is sorted.
+                "report": json.dumps({"history": first.history, "diagnostics": as_dict(first.diagnostics)}),
+            }
+            save_model(files / WEIGHTS, made.state_dict(), described)
+            checkpoint.unlink(missing_ok=True)
+        fabric.barrier()
 
 
 def starts_from(folders: Sequence[Path]) -> Starts:

@@ -88,7 +88,12 @@ def carry_out(task: Task) -> Outcome:
         begun = time.monotonic()
         try:
             if not is_done(task):
-                _perform(task)
+                if task.settings.devices * task.settings.num_nodes > 1:
+                    from hebbseg.experiments.apart import perform_apart
+
+                    perform_apart(task)
+                else:
+                    perform(task)
         except Interrupted as stop:
             status, message = "stopped", str(stop)
             print(stop)
@@ -100,7 +105,8 @@ def carry_out(task: Task) -> Outcome:
         return Outcome(status=status, message=message, seconds=time.monotonic() - begun)
 
 
-def _perform(task: Task) -> None:
+def perform(task: Task) -> None:
+    """Does the task in this process, and in the further ones that its settings ask for."""
     from hebbseg.experiments.probing import probe
     from hebbseg.experiments.stage1 import fit_stage1, starts_from
     from hebbseg.pipeline import run
