@@ -1,8 +1,10 @@
-"""Initialisations against each other on real data: paired by seed, resumable, one row per run as it is done.
+"""Arms against each other on real data: paired by seed, resumable, one row per run as it is done.
 
-    python -m benchmarks.compare glas:PATH docs/results/glas-10.csv --labelled 10% --updates 300 --seeds 5
+    python -m benchmarks.compare glas:PATH docs/results/glas-10.csv --labelled 10% --set updates=300 --seeds 5 \\
+        --arm scratch --arm random-rescaled --arm hebbian --arm "mild: init=hebbian whiten=4"
 
-Every arm of a seed has the same split, batches and augmentation. The table has the columns of docs/results/recipe.csv.
+Every arm of a seed has the same split, batches and augmentation. With ``--selection`` the official test side is not
+touched: the training side is divided into five folds, of which seed k tests on fold k mod 5; choices are made that way.
 """
 
 import argparse
@@ -11,47 +13,78 @@ import json
 import tempfile
 from pathlib import Path
 
+import torch
 from scipy import stats
 
-from hebbseg import Segmenter
+from hebbseg.config import make_settings
+from hebbseg.data.cases import Source
+from hebbseg.data.sources.files import FileSource
+from hebbseg.opening import open_cases
+from hebbseg.pipeline import run
+from hebbseg.progress import Quiet
 
-COLUMNS = ("dataset", "labelled_percent", "seed", "arm", "dice", "dice_pooled", "hd95", "asd", "updates")
+ARMS = {"scratch": "init=random", "random-rescaled": "init=random-rescaled", "hebbian": "init=hebbian"}
+COLUMNS = ("dataset", "labelled_percent", "seed", "arm", "dice", "dice_pooled", "hd95", "asd", "updates", "settings")
+FOLDS = 5
 
 
 def done(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open())) if path.exists() else []
 
 
-def one(args: argparse.Namespace, arm: str, seed: int) -> dict[str, object]:
-    options = dict(part.split("=", 1) for part in args.set)
+def assignments(text: str) -> dict[str, object]:
+    """``"a=1 method_options.b=2"`` as keywords of `Settings`."""
+    answer: dict[str, object] = {}
+    for part in text.split():
+        name, value = part.split("=", 1)
+        if "." in name:
+            outer, inner = name.split(".", 1)
+            inside = answer.setdefault(outer, {})
+            assert isinstance(inside, dict)
+            inside[inner] = value
+        else:
+            answer[name] = value
+    return answer
+
+
+def one(args: argparse.Namespace, source: Source, text: str, labelled: str, seed: int) -> dict[str, object]:
+    options = assignments(" ".join([*args.set, text])) | {"labelled": labelled, "seed": seed}
+    if args.selection:
+        options |= {"folds": FOLDS, "fold": seed % FOLDS}
+    settings = make_settings(args.data, options)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        Segmenter.train(
-            args.data, out, labelled=args.labelled, updates=args.updates, seed=seed, init=arm, quiet=True, **options
-        )
+        run(settings, out, source=source)
         summary = json.loads((out / "summary.json").read_text())
     return {
-        "dataset": args.data.split(":")[0],
-        "labelled_percent": args.labelled.rstrip("%"),
+        "dataset": source.name + ("-training" if args.selection else ""),
+        "labelled_percent": labelled.rstrip("%"),
         "seed": seed,
-        "arm": {"random": "scratch"}.get(arm, arm),
         "dice": round(100 * summary["dice"]["mean"], 2),
         "dice_pooled": round(100 * summary["dice_pooled"], 2),
         "hd95": round(summary["hd95"]["mean"], 2),
         "asd": round(summary["asd"]["mean"], 2),
-        "updates": args.updates,
+        "updates": settings.updates,
+        "settings": " ".join([*args.set, text]),
     }
 
 
+def opened(args: argparse.Namespace) -> Source:
+    source = open_cases(make_settings(args.data, {}), Quiet())
+    if args.selection and isinstance(source, FileSource):
+        return source.with_cases([case for case in source.cases if case.subset != "test"])
+    return source
+
+
 def report(rows: list[dict[str, str]]) -> None:
-    by_arm: dict[str, dict[str, float]] = {}
+    by_arm: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
-        by_arm.setdefault(row["arm"], {})[row["seed"]] = float(row["dice"])
-    for arm, values in by_arm.items():
-        print(f"{arm}: Dice {interval(list(values.values()))}")
-    for arm in by_arm.keys() - {"scratch"}:
-        pairs = [by_arm[arm][s] - by_arm["scratch"][s] for s in by_arm[arm] if s in by_arm.get("scratch", {})]
-        print(f"{arm} − scratch, paired: {interval(pairs)}")
+        by_arm.setdefault((row["labelled_percent"], row["arm"]), {})[row["seed"]] = float(row["dice"])
+    for (regime, arm), values in by_arm.items():
+        base = by_arm.get((regime, "scratch"), {})
+        pairs = [values[s] - base[s] for s in values if s in base]
+        against = f"; − scratch, paired: {interval(pairs)}" if arm != "scratch" and pairs else ""
+        print(f"{regime} % {arm}: Dice {interval(list(values.values()))}{against}")
 
 
 def interval(values: list[float]) -> str:
@@ -65,26 +98,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("table", type=Path)
-    parser.add_argument("--labelled", default="10%")
-    parser.add_argument("--updates", type=int, default=300)
+    parser.add_argument("--labelled", default="10%", help="one regime or several: 1%%,5%%,10%%")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--arms", default="random,random-rescaled,hebbian")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--arm", action="append", default=[], metavar="NAME[: SETTING=VALUE …]")
+    parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE", help="of all arms")
+    parser.add_argument("--selection", action="store_true", help="folds of the training side; no test case is read")
+    parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
-    have = {(row["seed"], row["arm"]) for row in done(args.table)}
+    torch.set_num_threads(args.threads)
+    arms = dict([part.strip() for part in arm.split(":", 1)] if ":" in arm else (arm, ARMS[arm]) for arm in args.arm)
+    source = opened(args)
+    have = {(row["labelled_percent"], row["seed"], row["arm"]) for row in done(args.table)}
     for seed in range(args.first_seed, args.first_seed + args.seeds):
-        for arm in args.arms.split(","):
-            if (str(seed), {"random": "scratch"}.get(arm, arm)) in have:
-                continue
-            row = one(args, arm, seed)
-            new = not args.table.exists()
-            with args.table.open("a", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                if new:
-                    writer.writeheader()
-                writer.writerow(row)
-            print(row, flush=True)
+        for labelled in args.labelled.split(","):
+            for arm, text in arms.items():
+                if (labelled.rstrip("%"), str(seed), arm) in have:
+                    continue
+                row = one(args, source, text, labelled, seed) | {"arm": arm}
+                new = not args.table.exists()
+                with args.table.open("a", newline="") as file:
+                    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+                    if new:
+                        writer.writeheader()
+                    writer.writerow(row)
+                print(row, flush=True)
     report(done(args.table))
 
 
