@@ -130,6 +130,14 @@ def test_arm_with_an_axis_pairs_with_a_baseline_without(tmp_path: Path) -> None:
     assert rows["0.1"][4].text == "83.0" and rows["0.0133"][4].text == "84.2"
 
 
+def test_arm_without_an_axis_pairs_only_where_that_leaves_no_choice() -> None:
+    arm = [run("EM", "1%", seed, 0.6) for seed in range(2)]
+    baseline = [run("Supervised", "1%", seed, 0.5, axes={"updates": 300}) for seed in range(2)]
+    assert shown(paired_table(Comparison([*arm, *baseline])))[0][2] == "+10.0"
+    another = [run("Supervised", "1%", seed, 0.4, axes={"updates": 1000}) for seed in range(2)]
+    assert shown(paired_table(Comparison([*arm, *baseline, *another]))) == []
+
+
 def test_variants_and_probe(tmp_path: Path) -> None:
     made = [make_ablation(tmp_path / kind, kind) for kind in ("variants", "probe")]
     variants, probe = (comparisons(read_results([root]).runs)[0] for root in made)
