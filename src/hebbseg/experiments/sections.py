@@ -58,7 +58,7 @@ def comparison_section(comparison: Comparison, *, pictures: bool) -> Section:
     said = ", ".join(f"{count} {thing}{'' if count == 1 else 's'}" for count, thing in counts)
     return Section(
         anchor=file_name("s", comparison.recipe, comparison.kind, comparison.dataset),
-        title=f"{name}: {comparison.dataset}",
+        title=f"{name} · {comparison.dataset}",
         text=f"{said} (fold and seed); {measured} test cases each.",
         parts=tuple(_comparison_parts(comparison, pictures=pictures)),
     )
