@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-SUITES = ("hebbian", "training", "methods", "loading", "evaluation")
+SUITES = ("hebbian", "training", "methods", "loading", "evaluation", "report")
 
 
 def main(names: list[str]) -> None:
