@@ -94,7 +94,8 @@ def same(ours: Path, theirs: Path) -> bool:
     )
 
 
-def kill_workers(recipe: Path, out: Path, executor: str, moments: random.Random) -> list[str]:
+def kill_workers(recipe: Path, out: Path, executor: str) -> list[str]:
+    moments = random.Random(0)
     driver = start(recipe, out, executor, mark := f"{executor}-workers")
     for kill in range(KILLS):
         wait_for(out, 5 + 8 * kill)
@@ -134,14 +135,13 @@ def main(executors: list[str]) -> None:
     print(f"left alone, local: {len(finished(folder / 'alone'))} runs in {time.monotonic() - begun:.0f} s")
     good = True
     for executor in executors:
-        for what, facts in (
-            ("a worker killed twice", kill_workers(recipe, folder / f"{executor}-workers", executor, random.Random(0))),
-            ("driver killed", kill_driver(recipe, folder / f"{executor}-driver", executor)),
-        ):
-            out = folder / f"{executor}-{'workers' if 'worker' in what else 'driver'}"
+        for what, kill in (("workers", kill_workers), ("driver", kill_driver)):
+            out = folder / f"{executor}-{what}"
+            facts = kill(recipe, out, executor)
             equal = same(out, folder / "alone") and len(finished(out)) == RUNS
             good = good and equal
-            print(f"{executor}, {what}: {', '.join(facts)}; weights and metrics {'identical' if equal else 'DIFFER'}")
+            results = f"weights and metrics {'identical' if equal else 'DIFFER'}"
+            print(f"{executor}, {what} killed: {', '.join(facts)}; {results}", flush=True)
     print(f"logs in {folder}")
     raise SystemExit(0 if good else 1)
 
