@@ -36,14 +36,19 @@ def results(tasks: list[Task]) -> list[bytes]:
 
 
 def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path: Path) -> None:
-    settings = SETTINGS | {"updates": 80, "checkpoint_every_s": 0.05, "labelled": "4"}
-    tasks = tiny_tasks(tmp_path / "killed", settings=settings, axes={"seed": [0, 1]})
-    executor = Killing(jobs=2, threads=1)
+    changes = {
+        "settings": SETTINGS | {"updates": 40, "checkpoint_every_s": 0.0, "labelled": "4"},
+        "axes": {"seed": [0, 1]},
+        "arms": [{"name": "S", "init": "random"}],
+        "baseline": None,
+    }
+    tasks = tiny_tasks(tmp_path / "killed", **changes)
+    executor = Killing(jobs=1, threads=1)
     result = run_tasks(tasks, executor)
-    assert executor.killed is not None and not result.failed and result.now == len(tasks)
+    assert executor.killed is not None and not result.failed and result.now == len(tasks) == 2
     begun = {task.id: task.log.read_text().count(f" {task.id}\n") for task in tasks}
     assert begun == {task.id: 2 if task.id == executor.killed.id else 1 for task in tasks}
-    alone = tiny_tasks(tmp_path / "alone", settings=settings, axes={"seed": [0, 1]})
+    alone = tiny_tasks(tmp_path / "alone", **changes)
     run_tasks(alone, InThisProcess())
     assert results(tasks) == results(alone)
 
@@ -82,6 +87,7 @@ def test_without_ray_the_error_says_how_to_get_it() -> None:
         RayExecutor(jobs=1, address=None, cpus_per_run=1, gpus_per_run=0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("ray") is None, reason=NO_RAY)
 def test_ray_gives_what_processes_give(tmp_path: Path) -> None:
     from hebbseg.experiments.rayexecutor import RayExecutor

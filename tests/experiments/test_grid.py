@@ -75,11 +75,16 @@ def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
 
 def test_runs_whose_stage_1_fails_fail_with_it(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes={"labelled": ["2", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
-    fits = [task.id for task in tasks if task.kind == "stage1"]
-    result = run_tasks(tasks, InThisProcess(lose={fits[0]: RETRIES + 1}))
+    (fit,) = [task.id for task in tasks if task.kind == "stage1"]
+    result = run_tasks(tasks, InThisProcess(lose={fit: RETRIES + 1}))
     failed = {task.note.get("arm", "stage 1") for task, _ in result.failed.values()}
     assert failed == {"stage 1", "Hebbian"} and len(result.failed) == 3
     assert sum("its stage 1 failed" in outcome.message for _, outcome in result.failed.values()) == 2
+
+
+def test_a_grid_ends_when_all_that_is_left_waits_for_what_failed(tmp_path: Path) -> None:
+    tasks = tiny_tasks(tmp_path, axes=ONE, arms=[{"name": "Hebbian"}], baseline=None)
+    assert len(run_tasks(tasks, InThisProcess(lose={tasks[0].id: RETRIES + 1})).failed) == 2
 
 
 def test_a_task_whose_worker_is_lost_is_tried_again_but_not_for_ever(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class RayExecutor:
         remote = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus_per_run, max_retries=0)
         self._carry_out: Any = remote(carry_out)
         self._running: dict[Any, Task] = {}
-        if self.slots < 1:
+        if self._room() < 1 and jobs is None:
             has = {name: ray.cluster_resources().get(name, 0) for name in self._share}
             self.close()
             raise HebbsegError(
@@ -52,10 +52,12 @@ class RayExecutor:
 
     @property
     def slots(self) -> int:
-        if self._jobs is not None:
-            return self._jobs
+        # At least one: where all machines are lost for now, it waits in Ray's queue for the next.
+        return self._jobs or max(1, self._room())
+
+    def _room(self) -> int:
         has = self._ray.cluster_resources()
-        return int(min(has.get(name, 0) // share for name, share in self._share.items() if share))
+        return int(min((has.get(name, 0) // share for name, share in self._share.items() if share), default=0))
 
     def submit(self, task: Task) -> None:
         self._running[self._carry_out.remote(task)] = task

@@ -55,9 +55,9 @@ def tasks_of(runs: Sequence[GridRun], out: Path) -> list[Task]:
 
 def left_of(tasks: Sequence[Task]) -> list[Task]:
     """What is still to do: runs that are not done, and the fits of stage 1 that those need."""
-    runs = [task for task in tasks if task.kind != "stage1" and not is_done(task)]
-    needed = {folder for run in runs for folder in run.stage1}
-    return [task for task in tasks if (task in runs) or (task.folder in needed and not is_done(task))]
+    runs = {task.id: task for task in tasks if task.kind != "stage1" and not is_done(task)}
+    needed = {folder for run in runs.values() for folder in run.stage1}
+    return [task for task in tasks if task.id in runs or (task.folder in needed and not is_done(task))]
 
 
 def run_tasks(tasks: Sequence[Task], executor: Executor) -> Result:
@@ -93,7 +93,8 @@ class _Schedule:
                 self.executor.submit(self.waiting.pop(task.id))
                 self.running[task.id] = task
                 self.board.begun(task)
-            self._collect(POLL_S)
+            if self.running:  # nothing is, if all that was left waits for something that failed
+                self._collect(POLL_S)
         if request.made:
             self._stop()
         return self.failed
