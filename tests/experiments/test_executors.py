@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,3 +99,16 @@ def test_ray_gives_what_processes_give(tmp_path: Path) -> None:
     theirs = tiny_tasks(tmp_path / "here", axes={"labelled": ["4"], "seed": [0]})
     run_tasks(theirs, InThisProcess())
     assert results(ours) == results(theirs)
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason=NO_RAY)
+def test_an_address_where_nobody_listens_is_said_at_once() -> None:
+    from hebbseg.experiments.rayexecutor import RayExecutor
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    begun = time.monotonic()
+    with pytest.raises(HebbsegError, match=rf"--address 127.0.0.1:{port}: nothing answers there"):
+        RayExecutor(jobs=1, address=f"127.0.0.1:{port}", cpus_per_run=1, gpus_per_run=0)
+    assert time.monotonic() - begun < 30

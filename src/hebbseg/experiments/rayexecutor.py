@@ -1,9 +1,12 @@
 """Tasks on a Ray cluster, running or new. Ray is imported here and nowhere else."""
 
+import socket
 from typing import Any
 
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
+
+CONNECT_S = 5.0
 
 
 class RayExecutor:
@@ -26,6 +29,7 @@ class RayExecutor:
         self._ray = ray
         self._jobs = jobs
         self._share = {"CPU": cpus_per_run, "GPU": gpus_per_run}
+        _refuse_silence(address)
         try:
             ray.init(
                 address=address,
@@ -35,8 +39,9 @@ class RayExecutor:
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise HebbsegError(
-                f"--address {address}: no Ray cluster answers there ({error}). Start one with `ray start --head`, or leave "
-                "--address out for a new one on this machine."
+                f"--address {address}: no Ray cluster lets us in there ({error}). Start one with `ray start --head`, or leave "
+                "--address out for a new one on this machine. If it runs with token authentication, this process needs its "
+                "token, too: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE (docs/experiments.md)."
             ) from None
         # What a lost worker's run needs is to be resumed, which is the caller's to do: Ray itself repeats nothing.
         remote = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus_per_run, max_retries=0)
@@ -85,3 +90,17 @@ class RayExecutor:
             return Outcome(status="lost", message=f"its Ray worker was lost ({type(error).__name__}: {reason})")
         assert isinstance(outcome, Outcome)
         return outcome
+
+
+def _refuse_silence(address: str | None) -> None:
+    """Says at once that nothing listens at HOST:PORT; Ray itself waits for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except OSError as error:
+        raise HebbsegError(
+            f"--address {address}: nothing answers there ({error}). Start a cluster with `ray start --head --port {port}`, or "
+            "leave --address out for a new one on this machine."
+        ) from None
