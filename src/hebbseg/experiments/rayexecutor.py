@@ -32,7 +32,8 @@ class RayExecutor:
         _refuse_silence(address)
         try:
             ray.init(
-                address=address,
+                # None would mean the last cluster that was started on this machine, though it may be gone.
+                address=address or "local",
                 log_to_driver=False,
                 logging_level="error",
                 include_dashboard=False if address is None else None,
