@@ -46,7 +46,7 @@ def hebbian(net: nn.Module, x: torch.Tensor, rule=None, **options) -> Callable[[
     net = without_dropout(net)
     plasticity = Plasticity(net, rule or SoftWTA(temperature=0.05), **options)
     plasticity.__enter__()
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)  # HPCA on raw activations diverges at larger ones
 
     @torch.no_grad()
     def step() -> None:
@@ -87,7 +87,7 @@ def run() -> list[Row]:
     rows = []
     for name, shape in SHAPES.items():
         x = torch.randn(shape)
-        rounds = 15 if len(shape) == 4 else 2
+        rounds = 15 if len(shape) == 4 else 6
         detached = network(shape)
         with Plasticity(detached, SoftWTA()), torch.no_grad():
             detached(x)

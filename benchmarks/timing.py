@@ -6,14 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 Row = dict[str, Any]
 
 
 def seconds(contenders: dict[str, Callable[[], Any]], *, rounds: int = 7, warm_up: int = 1) -> dict[str, float]:
-    """The median time of each contender over ``rounds`` turns."""
+    """The time of each contender in its least disturbed of ``rounds`` turns: other work on a machine only ever adds."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(warm_up + rounds):
         for name, work in contenders.items():
@@ -21,7 +20,7 @@ def seconds(contenders: dict[str, Callable[[], Any]], *, rounds: int = 7, warm_u
             work()
             if turn >= warm_up:
                 times[name].append(time.perf_counter() - start)
-    return {name: median(each) for name, each in times.items()}
+    return {name: min(each) for name, each in times.items()}
 
 
 def row(

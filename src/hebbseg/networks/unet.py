@@ -190,13 +190,15 @@ class UNet(nn.Module):
         missing = [(-n) % multiple for n in x.shape[2:]]
         if any(missing):
             x = F.pad(x, [side for m in reversed(missing) for side in (0, m)], mode="replicate")
-        return _channels_last(x)
+        return _fastest_layout(x)
 
 
-def _channels_last(x: Tensor) -> Tensor:
-    """On a CPU the faster layout: a step takes 10 % (2D) to 20 % (3D) less time, as every later map follows the first."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return x.contiguous(memory_format=formats[x.dim()]) if x.device.type == "cpu" and x.dim() in formats else x
+def _fastest_layout(x: Tensor) -> Tensor:
+    """Volumes channels_last on a CPU, where a step then takes a fifth less time; every later map follows the first.
+
+    For images the gain is small (weight gradients lose what the others win), so they stay as they are.
+    """
+    return x.contiguous(memory_format=torch.channels_last_3d) if x.dim() == 5 and x.device.type == "cpu" else x
 
 
 def initialise(network: nn.Module, *, generator: torch.Generator | None = None) -> None:
