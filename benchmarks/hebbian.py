@@ -5,6 +5,7 @@ python -m benchmarks.hebbian CASE     prints the extra peak memory of one kind o
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 from benchmarks.timing import Row, peak_mib, report_extra_peak, row, seconds
 from benchmarks.unfold import UnfoldPlasticity
 from hebbseg import HebbianPCA, Plasticity, SoftWTA, UNet
+from hebbseg.training.pretrain import forward_until
 
 SHAPES = {"2D 128², batch 8": (8, 3, 128, 128), "3D 96×96×80, batch 1": (1, 1, 96, 96, 80)}
 CONDITIONED = {"unit_norm": True, "centre": True, "standardise": True, "whiten": 1.0}
@@ -48,9 +50,11 @@ def hebbian(net: nn.Module, x: torch.Tensor, rule=None, **options) -> Callable[[
     plasticity.__enter__()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)  # HPCA on raw activations diverges at larger ones
 
+    forward = _open(forward_until(net, list(plasticity.sites)[-1]))
+
     @torch.no_grad()
     def step() -> None:
-        net(x)
+        forward(x)
         plasticity.write_gradients()
         optimizer.step()
         if plasticity.conditioning.unit_norm:
@@ -59,13 +63,19 @@ def hebbian(net: nn.Module, x: torch.Tensor, rule=None, **options) -> Callable[[
     return step
 
 
+def _open(block: AbstractContextManager[Callable[[torch.Tensor], None]]) -> Callable[[torch.Tensor], None]:
+    """Behind the last plastic layer a step of stage 1 has nothing to do; the block stays open, too."""
+    return block.__enter__()
+
+
 def unfolding(net: nn.Module, x: torch.Tensor) -> Callable[[], None]:
     plasticity = UnfoldPlasticity(without_dropout(net), temperature=0.05)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    forward = _open(forward_until(net, "decoder.level0.block.conv2"))
 
     @torch.no_grad()
     def step() -> None:
-        net(x)
+        forward(x)
         plasticity.write_gradients()
         optimizer.step()
 

@@ -103,8 +103,8 @@ def pretrain(
     with _no_dropout(network), torch.no_grad():
         for phase in range(first_phase, len(phases)):
             plasticity = stage.plasticity(network, phases[phase])
-            last = list(plasticity.sites)[-1] if stage.layerwise else None
-            with plasticity, _forward_until(network, last) as forward:
+            last = _last_reached(network, plasticity, images)
+            with plasticity, forward_until(network, last) as forward:
                 optimizer = _optimizer(plasticity, stage)
                 epoch = 0
                 if state is not None and phase == first_phase:
@@ -187,8 +187,27 @@ class _Reached(Exception):
     """The last layer of interest has been computed."""
 
 
+def _last_reached(network: nn.Module, plasticity: Plasticity, images: Callable[[int], Tensor]) -> str | None:
+    """The plastic layer behind which a forward pass has no other; None if it may be called again after its first call."""
+    if len(plasticity.sites) == 1:
+        return next(iter(plasticity.sites))
+    calls: list[str] = []
+    handles = [
+        site.layer.register_forward_hook(lambda *_, name=name: calls.append(name))
+        for name, site in plasticity.sites.items()
+    ]
+    modes = {module: module.training for module in network.modules()}
+    network.eval()  # a look that leaves no trace in norm statistics
+    network(images(0)[:1])
+    for module, training in modes.items():
+        module.training = training
+    for handle in handles:
+        handle.remove()
+    return calls[-1] if calls and calls.count(calls[-1]) == 1 else None
+
+
 @contextmanager
-def _forward_until(network: nn.Module, layer: str | None) -> Iterator[Callable[[Tensor], None]]:
+def forward_until(network: nn.Module, layer: str | None) -> Iterator[Callable[[Tensor], None]]:
     """A forward pass that ends behind the named layer, or goes all the way if there is none."""
 
     def stop(module: nn.Module, args: Any, output: Any) -> None:
