@@ -252,6 +252,17 @@ def test_a_further_process_does_not_judge_the_folder(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
+def test_a_run_killed_before_its_split_was_written_gets_it_when_resumed(tmp_path: Path) -> None:
+    settings = make_settings(DATA, TINY)
+    split = draw_split(settings, open_cases(settings, Quiet()), Quiet())
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(settings, split, resume=False)
+    written = (folder / "split.json").read_bytes()
+    (folder / "split.json").unlink()
+    folder.begin(settings, split, resume=True)
+    assert (folder / "split.json").read_bytes() == written
+
+
 def test_what_is_wrong_is_found_before_further_processes_start(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,8 @@ class RunFolder:
                     "choose another output folder; nothing was overwritten."
                 )
             self._refuse_changes(before, described)
+            if not (self / "split.json").exists():  # killed between the first file and the second
+                split.save(self / "split.json")
             return load_checkpoint(self / "checkpoint.pt") if (self / "checkpoint.pt").exists() else None
         if resume and self.path.exists() and any(self.path.iterdir()):
             raise HebbsegError(f"{self.path}: there is no run to resume here (no run.json). Leave --resume out.")

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from hebbseg import Segmenter
+from hebbseg.config import Settings
 from hebbseg.experiments.runner import RETRIES, left_of, run_tasks
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
 from hebbseg.training.interrupt import Interrupted
@@ -46,6 +47,18 @@ def test_shared_weights_end_in_the_weights_of_a_run_that_does_its_own_stage_1(tm
         ]
         for name in same:
             assert (task.folder / name).read_bytes() == (alone / name).read_bytes(), name
+
+
+def test_a_default_that_changed_makes_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [task.id for task in tiny_tasks(tmp_path)]
+    monkeypatch.setattr(Settings.model_fields["temperature"], "default", 0.5)
+    Settings.model_rebuild(force=True)
+    try:
+        assert not set(before) & {task.id for task in tiny_tasks(tmp_path)}
+    finally:
+        monkeypatch.undo()
+        Settings.model_rebuild(force=True)
+    assert [task.id for task in tiny_tasks(tmp_path)] == before
 
 
 def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> None:

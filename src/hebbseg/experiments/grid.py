@@ -125,8 +125,8 @@ def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ..
 
 
 def _facts(settings: Settings, known_by: str) -> dict[str, Any]:
-    """What a result follows from, the same on every machine. Defaults are left out, so that a new setting changes no id."""
-    dumped = settings.model_dump(mode="json", exclude_defaults=True, exclude=set(NOT_OF_THE_RESULT))
+    """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run."""
+    dumped = settings.model_dump(mode="json", exclude=set(NOT_OF_THE_RESULT))
     return dumped | {"data": known_by}
 
 

@@ -57,8 +57,8 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) ->
     where s is the sample standard deviation (divided by n − 1). Not a number is not allowed: a run without a value
     has to be left out where it is known why.
 
-    >>> mean_interval([1.0, 2.0, 3.0])
-    Estimate(mean=2.0, half=1.68..., n=3)
+    >>> mean_interval([2.0, 2.0, 2.0])
+    Estimate(mean=2.0, half=0.0, n=3)
     """
     x = np.asarray(values, dtype=float)
     n = len(x)
