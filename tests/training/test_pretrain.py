@@ -48,6 +48,34 @@ def test_the_result_is_a_plain_state_dict_with_plain_norms() -> None:
     assert not any(module._forward_hooks for module in net.modules())
 
 
+def test_a_pass_ends_behind_the_last_plastic_layer() -> None:
+    net, calls = UNet(**SMALL), []
+    net.decoder.register_forward_hook(lambda *_: calls.append(1))
+    pretrain(net, images, Stage1(layers=("encoder",), layerwise=False, epochs=1, steps_per_epoch=5))
+    assert len(calls) == 1  # the look at which layer is the last
+
+
+class CalledTwice(nn.Module):
+    """Its last plastic layer works twice in a pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.again = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.passes: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        once = self.again(self.first(x))
+        self.passes.append(1)
+        return self.again(once)
+
+
+def test_a_layer_that_is_called_twice_is_not_cut_short() -> None:
+    net = CalledTwice()
+    pretrain(net, images, Stage1(layerwise=False, epochs=1, steps_per_epoch=5))
+    assert len(net.passes) == 6
+
+
 def test_modes_are_given_back() -> None:
     net = UNet(**SMALL).eval()
     pretrain(net, images, Stage1(epochs=1, steps_per_epoch=1))
