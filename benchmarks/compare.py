@@ -55,7 +55,7 @@ def one(args: argparse.Namespace, source: Source, text: str, labelled: str, seed
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         run(settings, out, source=source)
-        summary = json.loads((out / "summary.json").read_text())
+        summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     return {
         "dataset": source.name + ("-training" if args.selection else ""),
         "labelled_percent": labelled.rstrip("%"),

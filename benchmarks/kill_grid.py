@@ -70,13 +70,17 @@ def workers(mark: str) -> list[int]:
 def finished(out: Path) -> dict[str, int]:
     """Runs that are done, and when their description was last written."""
     files = (out / "runs").glob("*/run.json")
-    return {file.parent.name: file.stat().st_mtime_ns for file in files if '"status": "done"' in file.read_text()}
+    return {
+        file.parent.name: file.stat().st_mtime_ns
+        for file in files
+        if '"status": "done"' in file.read_text(encoding="utf-8")
+    }
 
 
 def starts(out: Path) -> int:
     """How often a task was begun: each writes its own id into its log."""
     logs = (out / "logs").glob("*.log")
-    return sum(line.endswith(f" {log.stem}") for log in logs for line in log.read_text().splitlines())
+    return sum(line.endswith(f" {log.stem}") for log in logs for line in log.read_text(encoding="utf-8").splitlines())
 
 
 def wait_for(out: Path, count: int) -> None:

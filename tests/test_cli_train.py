@@ -31,12 +31,12 @@ def test_a_run_says_what_came_out_and_where_it_is(
 ):
     assert command(monkeypatch, "train", "--resume", "-o", run_folder) == 0
     out, err = capsys.readouterr()
-    summary = json.loads((run_folder / "summary.json").read_text())
+    summary = json.loads((run_folder / "summary.json").read_text(encoding="utf-8"))
     assert f"Dice {100 * summary['dice']['mean']:.1f}" in out
     for name in ("model.safetensors", "metrics.csv", "summary.json", "progress.png", "test.png"):
         assert name in out
     assert "done already" in err
-    settings = json.loads((run_folder / "run.json").read_text())["settings"]
+    settings = json.loads((run_folder / "run.json").read_text(encoding="utf-8"))["settings"]
     assert (settings["labelled"], settings["seed"], settings["features"]) == ("25%", 3, [4, 8])
     assert (settings["labelled_batch"], settings["pretrain_epochs"]) == (2, 1)
 
@@ -70,7 +70,7 @@ def test_options_reach_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     arguments += ["few-label", "--folds", "3", "--fold", "1", "--accelerator", "cpu", "--precision", "32-true"]
     arguments += ["--features", "4,8", "--updates", "2", "--devices", "1", "--num-nodes", "1", "--set", "ema=0.5"]
     assert command(monkeypatch, "train", data, "-o", tmp_path / "run", *arguments) == 0
-    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    settings = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["settings"]
     expected = {
         "init": "random", "labelled": "2", "time_budget_s": 60.0, "patch": [16, 16], "size": "native", "group": "^(.)",
         "label_map": "square=255", "tta": "flips", "folds": 3, "fold": 1, "accelerator": "cpu", "ema": 0.5,

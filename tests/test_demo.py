@@ -24,7 +24,9 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
 
 def test_arms_differ_in_their_first_weights_alone(result: DemoResult):
     for seed in range(2):
-        descriptions = [json.loads((result.run_folder(seed, arm) / "run.json").read_text()) for arm in ARMS]
+        descriptions = [
+            json.loads((result.run_folder(seed, arm) / "run.json").read_text(encoding="utf-8")) for arm in ARMS
+        ]
         settings = [{k: v for k, v in d["settings"].items() if k != "init"} for d in descriptions]
         assert settings[0] == settings[1] == settings[2] and settings[0]["seed"] == seed
         assert len({d["split_hash"] for d in descriptions}) == 1
@@ -33,7 +35,9 @@ def test_arms_differ_in_their_first_weights_alone(result: DemoResult):
 
 def test_the_numbers_are_those_of_the_runs_and_paired(result: DemoResult):
     for arm in ARMS:
-        summaries = [json.loads((result.run_folder(seed, arm) / "summary.json").read_text()) for seed in range(2)]
+        summaries = [
+            json.loads((result.run_folder(seed, arm) / "summary.json").read_text(encoding="utf-8")) for seed in range(2)
+        ]
         assert result.dice[arm] == [summary["dice"]["mean"] for summary in summaries]
     differences = np.subtract(result.dice["hebbian"], result.dice["random"])
     found = result.difference("hebbian")

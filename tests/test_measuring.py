@@ -32,7 +32,9 @@ def test_the_runs_own_test_cases_give_the_runs_own_numbers(run_folder: Path, tmp
     out, err = capsys.readouterr()
     assert "Dice" in out and "warning" not in err
     assert (tmp_path / "out" / "metrics.csv").read_bytes() == (run_folder / "metrics.csv").read_bytes()
-    summary, own = (json.loads((folder / "summary.json").read_text()) for folder in (tmp_path / "out", run_folder))
+    summary, own = (
+        json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in (tmp_path / "out", run_folder)
+    )
     own.pop("split_notes")
     assert summary == own
     assert (tmp_path / "out" / "worst.png").is_file()
@@ -49,7 +51,7 @@ def test_cases_of_the_training_are_measured_with_a_warning(run_folder: Path, tmp
     assert "8 of the 12 cases" in err and "3 of them with their masks" in err and "flatters" in err
     (folder,) = tmp_path.iterdir()
     assert folder.name.endswith("-evaluation")
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert summary["n"] == 12 and "flatters" in summary["warning"]
     with (folder / "metrics.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 12

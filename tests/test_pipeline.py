@@ -53,14 +53,14 @@ def test_a_run_folder_holds_what_the_design_says(finished: Path) -> None:
         "pretrain.json", "pretrained.safetensors",
     }  # fmt: skip
     assert not [name for name in names if name.startswith(".")], "no temporary file stays"
-    run = json.loads((finished / "run.json").read_text())
+    run = json.loads((finished / "run.json").read_text(encoding="utf-8"))
     assert run["status"] == "done" and run["settings"]["features"] == [4, 8] and "torch" in run["versions"]
-    summary = json.loads((finished / "summary.json").read_text())
-    split = json.loads((finished / "split.json").read_text())
+    summary = json.loads((finished / "summary.json").read_text(encoding="utf-8"))
+    split = json.loads((finished / "split.json").read_text(encoding="utf-8"))
     assert run["split_hash"] == split["hash"]
     assert summary["n"] == len(split["test"])
     assert set(summary["dice"]) == {"mean", "ci90"} and 0 <= summary["dice_pooled"] <= 1 and summary["unit"] == "px"
-    rows = (finished / "metrics.csv").read_text().splitlines()
+    rows = (finished / "metrics.csv").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 1 + len(split["test"])
 
 
@@ -69,8 +69,8 @@ def same_result(a: Path, b: Path) -> None:
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert torch.equal(value, theirs[name]), name
-    assert (a / "history.csv").read_text() == (b / "history.csv").read_text()
-    assert (a / "metrics.csv").read_text() == (b / "metrics.csv").read_text()
+    assert (a / "history.csv").read_text(encoding="utf-8") == (b / "history.csv").read_text(encoding="utf-8")
+    assert (a / "metrics.csv").read_text(encoding="utf-8") == (b / "metrics.csv").read_text(encoding="utf-8")
 
 
 def test_the_same_seed_gives_the_same_run(finished: Path, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_changed_settings_refuse_to_resume_and_say_which(finished: Path, change:
 
 
 def test_changed_data_refuse_to_resume(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = json.loads((finished / "run.json").read_text())
+    run = json.loads((finished / "run.json").read_text(encoding="utf-8"))
     changed = run | {"split_hash": "0" * 64}
     (finished / "run.json").write_text(json.dumps(changed))
     try:
@@ -171,9 +171,9 @@ def test_pretrained_weights_can_be_carried_over(tmp_path: Path) -> None:
 
 def test_paper_protocol_selects_on_validation(tmp_path: Path) -> None:
     train(tmp_path / "run", protocol="paper", folds=4, fold=1, validate_every=4)
-    split = json.loads((tmp_path / "run" / "split.json").read_text())
+    split = json.loads((tmp_path / "run" / "split.json").read_text(encoding="utf-8"))
     assert split["training"]["validation"] and not set(split["training"]["validation"]) & set(split["test"])
-    assert "dice" in (tmp_path / "run" / "history.csv").read_text().splitlines()[0].split(",")
+    assert "dice" in (tmp_path / "run" / "history.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
 
 
 def test_volumes(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_volumes(tmp_path: Path) -> None:
         patch=(16, 16, 16), labelled_batch=2, pretrain_batch=2, pretrain_epochs=1,
     )  # fmt: skip
     assert segmenter.window == (16, 16, 16)
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["n"] >= 1
+    assert json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))["n"] >= 1
 
 
 def test_pictures_at_their_own_size_in_patches(tmp_path: Path) -> None:
@@ -290,7 +290,9 @@ def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
 def test_options_of_the_init_belong_to_the_run(tmp_path: Path) -> None:
     """They are used, and a run that was begun with others, or by a version without them, is treated accordingly."""
     train(tmp_path / "run", init="vae", init_options={"steps": 3, "latent": 2}, updates=1)
-    steps = [row.split(",")[1] for row in (tmp_path / "run" / "history.csv").read_text().splitlines()[1:]]
+    steps = [
+        row.split(",")[1] for row in (tmp_path / "run" / "history.csv").read_text(encoding="utf-8").splitlines()[1:]
+    ]
     assert steps == ["1", "2", "3", "1"]
     with pytest.raises(HebbsegError, match=r"init_options: {'steps': 3, 'latent': 2} then, {'steps': 4} now"):
         train(tmp_path / "run", init="vae", init_options={"steps": 4}, updates=1, resume=True)
@@ -300,7 +302,7 @@ def test_options_of_the_init_belong_to_the_run(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_version_without_a_setting_can_be_resumed(finished: Path) -> None:
-    run = json.loads((finished / "run.json").read_text())
+    run = json.loads((finished / "run.json").read_text(encoding="utf-8"))
     older = run | {"settings": {name: value for name, value in run["settings"].items() if name != "init_options"}}
     (finished / "run.json").write_text(json.dumps(older))
     try:

@@ -71,7 +71,7 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path, model: Path, monkey
     assert command(monkeypatch, "predict", model, image, "-o", tmp_path / "out") == 2
     assert "--overwrite" in capsys.readouterr().err
     assert files_below(tmp_path / "out") == ["a.png"]
-    assert (tmp_path / "out" / "a.png").read_text() == "drawn by hand in three hours"
+    assert (tmp_path / "out" / "a.png").read_text(encoding="utf-8") == "drawn by hand in three hours"
     assert command(monkeypatch, "predict", model, image, "-o", tmp_path / "out", "--overwrite") == 0
     assert read_labels(tmp_path / "out" / "a.png").values.shape == (20, 28)
     before = image.read_bytes()
@@ -245,7 +245,7 @@ for name in ("small", "tall"):
     path, mask, doubt = (Path(sys.argv[1]) / f"{name}{end}.tif" for end in ("", "-mask", "-doubt"))
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here, not from the imports
     largeimages.predict_large([segmenter], path, mask, uncertainty=doubt)
-    peaks.append(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1)) / 1024)
+    peaks.append(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text(encoding="utf-8")).group(1)) / 1024)
 print(*peaks)
 """
     width, heights = 1024, {"small": 2048, "tall": 8 * 2048}

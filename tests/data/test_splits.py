@@ -218,7 +218,7 @@ def test_saved_split_is_read_back_and_changes_are_noticed(tmp_path):
     split.save(path)
     assert Split.load(path) == split
     assert Split.load(path).hash == split.hash
-    content = json.loads(path.read_text())
+    content = json.loads(path.read_text(encoding="utf-8"))
     content["training"]["labelled"].append(content["test"].pop())
     path.write_text(json.dumps(content))
     with pytest.raises(HebbsegError, match=r"split\.json.*changed"):

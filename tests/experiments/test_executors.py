@@ -47,7 +47,7 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path: Path) -> None
     executor = Killing(jobs=1, threads=1)
     result = run_tasks(tasks, executor)
     assert executor.killed is not None and not result.failed and result.now == len(tasks) == 2
-    begun = {task.id: task.log.read_text().count(f" {task.id}\n") for task in tasks}
+    begun = {task.id: task.log.read_text(encoding="utf-8").count(f" {task.id}\n") for task in tasks}
     assert begun == {task.id: 2 if task.id == executor.killed.id else 1 for task in tasks}
     alone = tiny_tasks(tmp_path / "alone", **changes)
     run_tasks(alone, InThisProcess())

@@ -64,7 +64,7 @@ def test_a_default_that_changed_makes_another_run(tmp_path: Path, monkeypatch: p
 def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes=ONE)
     assert run_tasks(tasks, InThisProcess()).now == 3
-    note = json.loads((tasks[-1].folder / "run.json").read_text())["grid"]
+    note = json.loads((tasks[-1].folder / "run.json").read_text(encoding="utf-8"))["grid"]
     assert note == {
         "recipe": "tiny", "title": "", "kind": "train", "table": "sota", "dataset": "glands", "arm": "Hebbian",
         "gain_over": "Supervised", "baseline": "Supervised", "axes": {"labelled": "4", "seed": 3},
@@ -82,7 +82,9 @@ def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
     result = run_tasks(tasks, InThisProcess())
     ((task, outcome),) = result.failed.values()
     assert task.note["arm"] == "Bad" and "500" in outcome.message and result.now == 1
-    assert "Traceback" in task.log.read_text() and outcome.message in task.log.read_text()
+    assert "Traceback" in task.log.read_text(encoding="utf-8") and outcome.message in task.log.read_text(
+        encoding="utf-8"
+    )
     assert [left.note["arm"] for left in left_of(tasks)] == ["Bad"], "tried again by the same command"
 
 
@@ -162,12 +164,14 @@ def test_ctrl_c_stops_what_is_under_way_and_says_what_is_left(tmp_path: Path) ->
 def test_a_probe_measures_every_level(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, kind="probe", axes=ONE)
     assert not run_tasks(tasks, InThisProcess()).failed
-    supervised, hebbian = (json.loads((task.folder / "summary.json").read_text()) for task in runs(tasks))
+    supervised, hebbian = (
+        json.loads((task.folder / "summary.json").read_text(encoding="utf-8")) for task in runs(tasks)
+    )
     assert hebbian["kind"] == "probe" and hebbian["n"] == 4 and hebbian["fitted"] == 4
     assert list(hebbian["levels"]) == ["encoder.level0", "encoder.level1", "decoder.level0"]
     assert all(0 <= level["dice"] <= 1 for level in hebbian["levels"].values())
     assert hebbian["levels"] != supervised["levels"]
-    described = json.loads((runs(tasks)[1].folder / "run.json").read_text())
+    described = json.loads((runs(tasks)[1].folder / "run.json").read_text(encoding="utf-8"))
     assert described["status"] == "done" and described["grid"]["kind"] == "probe" and described["seconds"] >= 0
 
 
@@ -200,7 +204,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "2, of which 2 are left" in shown and "1 fits for 1 starts" in shown and "about" in shown
     assert not out.exists(), "a dry run leaves nothing"
     assert command(monkeypatch, "grid", recipe, "-o", out, "--only", "Sup") == 0
-    assert len(list((out / "runs").iterdir())) == 1 and (out / "recipe.toml").read_text() == RECIPE
+    assert len(list((out / "runs").iterdir())) == 1 and (out / "recipe.toml").read_text(encoding="utf-8") == RECIPE
     recipe.write_text(RECIPE.replace('labelled = "4"', 'labelled = "500"'))
     capsys.readouterr()
     assert command(monkeypatch, "grid", recipe, "-o", out, "--only", "Sup") == 1

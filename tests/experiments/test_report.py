@@ -67,7 +67,7 @@ def test_page_holds_everything_and_loads_nothing(tmp_path: Path) -> None:
     assert all(link.startswith(("data:", "#")) for link in outline.loaded)
     for name in ("glas-small-glas-dice", "all-rank", "temperature-small-glas-temperature", "probe-small-glas-probe"):
         assert {f"{name}.csv", f"{name}.tex"} <= {path.name for path in done.tables}
-    inputs = re.findall(r"\\input\{(.*?)\}", (tmp_path / "t" / "all.tex").read_text())
+    inputs = re.findall(r"\\input\{(.*?)\}", (tmp_path / "t" / "all.tex").read_text(encoding="utf-8"))
     assert all((tmp_path / "t" / name).is_file() for name in inputs) and len(inputs) > 10
 
 
@@ -79,10 +79,10 @@ def test_same_runs_same_page(tmp_path: Path) -> None:
 
 def test_names_are_text_never_markup(tmp_path: Path) -> None:
     folder = make_sota(tmp_path / "a", seeds=1, arms=("EM",), regimes=("1%",)) / "runs" / "EM-1%-0-0"
-    run = json.loads((folder / "run.json").read_text())
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     run["grid"] |= {"arm": "<script>alert(1)</script>", "title": '"><img src=x onerror=alert(1)>'}
     (folder / "run.json").write_text(json.dumps(run))
-    page = write_report([tmp_path / "a"], tmp_path / "r.html", pictures=False).page.read_text()
+    page = write_report([tmp_path / "a"], tmp_path / "r.html", pictures=False).page.read_text(encoding="utf-8")
     assert "<script>alert" not in page and "<img src=x" not in page and "&lt;script&gt;alert" in page
 
 
@@ -90,7 +90,7 @@ def test_nothing_readable_still_makes_a_page(tmp_path: Path) -> None:
     folder = make_sota(tmp_path / "a", seeds=1, arms=("EM",), regimes=("1%",)) / "runs" / "EM-1%-0-0"
     (folder / "summary.json").write_text(json.dumps(summary(float("inf"))))
     done = write_report([tmp_path / "a"], tmp_path / "r.html", tables=tmp_path / "t")
-    assert "dice is inf" in done.page.read_text() and done.results.runs == ()
+    assert "dice is inf" in done.page.read_text(encoding="utf-8") and done.results.runs == ()
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pictures_of_real_runs(trained: Path, tmp_path: Path) -> None:
-    page = write_report([trained], tmp_path / "r.html").page.read_text()
+    page = write_report([trained], tmp_path / "r.html").page.read_text(encoding="utf-8")
     outline = Outline(page)
     alts = " ".join(str(image["alt"]) for image in outline.images)
     for said in (
@@ -132,7 +132,7 @@ def test_report_survives_lost_models(trained: Path, tmp_path: Path) -> None:
     (copy / "pretrained.safetensors").unlink()
     (copy / "pretrain.json").write_text("[1]")
     (copy / "history.csv").write_text("")
-    page = write_report([copy], tmp_path / "r.html").page.read_text()
+    page = write_report([copy], tmp_path / "r.html").page.read_text(encoding="utf-8")
     for said in ("No pictures of predictions: ", "No picture of the filters: ", "No diagnostics of stage 1: "):
         assert said in page
 
