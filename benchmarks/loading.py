@@ -6,6 +6,7 @@ Real images where there are some (see tests/realdata.py), else phantoms. Samples
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import monai.transforms as mt
@@ -154,7 +155,7 @@ def compare(name: str, source: Source, *, batch: int, at_least: float, rounds: i
         "plain, workers": endless(plain, batch, os.cpu_count() or 1),
         "cached": endless(flat, batch, 0),
     }
-    times = seconds({key: _repeated(work, burst) for key, work in contenders.items()}, rounds=rounds)
+    times = seconds({key: _repeated(work, burst) for key, work in contenders.items()}, rounds=rounds, of=median)
     rate = {key: batch * burst / value for key, value in times.items()}
     best = max(rate["plain"], rate["plain, workers"])
     half = batch // 2
