@@ -15,7 +15,11 @@ from benchmarks.unfold import UnfoldPlasticity
 from hebbseg import HebbianPCA, Plasticity, SoftWTA, UNet
 from hebbseg.training.pretrain import forward_until
 
-SHAPES = {"2D 128², batch 8": (8, 3, 128, 128), "3D 96×96×80, batch 1": (1, 1, 96, 96, 80)}
+SHAPES = {
+    "2D 128², batch 8": (8, 3, 128, 128),
+    "2D 128², batch 2": (2, 3, 128, 128),
+    "3D 96×96×80, batch 1": (1, 1, 96, 96, 80),
+}
 CONDITIONED = {"unit_norm": True, "centre": True, "standardise": True, "whiten": 1.0}
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hebbseg import Hebb, HebbianPCA, Plasticity, SoftWTA, UNet
 from hebbseg.errors import HebbsegError
+from hebbseg.hebbian.rules import CACHED
 
 RULES = [Hebb(), SoftWTA(temperature=0.1), HebbianPCA()]
 SMALL = {"features": (4, 6, 8), "dropout": 0.0}
@@ -392,3 +393,13 @@ def test_a_stopped_stage_goes_on_exactly_as_if_it_had_not() -> None:
             steps(second, plasticity, range(9, 20))
     for name, value in whole.state_dict().items():
         assert torch.equal(value, second.state_dict()[name]), name
+
+
+def test_the_gate_of_a_large_channels_last_map_is_the_softmax() -> None:
+    """It is computed in parts, the last of them smaller."""
+    y = torch.randn(1, 3, 300, 301).to(memory_format=torch.channels_last)
+    assert y.numel() > CACHED
+    gate = SoftWTA(temperature=0.5).gate(y, 1)
+    torch.testing.assert_close(gate, (y.contiguous() / 0.5).softmax(1))
+    assert gate.is_contiguous(memory_format=torch.channels_last)
+    SoftWTA().gate(y.clone().requires_grad_(), 1).sum().backward()

@@ -84,7 +84,8 @@ class SoftWTA:
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
         units_last = y.movedim(dim, -1)
-        if units_last.is_contiguous():  # a channels_last map: a softmax along memory, the gate laid out alike
+        if units_last.is_contiguous() and not y.requires_grad:
+            # A channels_last map: a softmax along memory, the gate laid out alike.
             gate = torch.empty_like(units_last)
             rows = max(CACHED // units_last.shape[-1], 1)
             for part, into in zip(_rows(units_last).split(rows), _rows(gate).split(rows), strict=True):

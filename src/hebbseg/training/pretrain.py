@@ -196,13 +196,13 @@ def _last_reached(network: nn.Module, plasticity: Plasticity, images: Callable[[
         site.layer.register_forward_hook(lambda *_, name=name: calls.append(name))
         for name, site in plasticity.sites.items()
     ]
-    modes = {module: module.training for module in network.modules()}
-    network.eval()  # a look that leaves no trace in norm statistics
-    network(images(0)[:1])
-    for module, training in modes.items():
-        module.training = training
-    for handle in handles:
-        handle.remove()
+    try:
+        with _modes_kept(network):
+            network.eval()  # a look that leaves no trace in norm statistics
+            network(images(0)[:1])
+    finally:
+        for handle in handles:
+            handle.remove()
     return calls[-1] if calls and calls.count(calls[-1]) == 1 else None
 
 
@@ -228,11 +228,18 @@ def forward_until(network: nn.Module, layer: str | None) -> Iterator[Callable[[T
 @contextmanager
 def _no_dropout(network: nn.Module) -> Iterator[None]:
     """Training mode (batch norm by batch), but nothing is dropped; all modes are as before afterwards."""
+    with _modes_kept(network):
+        network.train()
+        for module in network.modules():
+            if isinstance(module, _DropoutNd):
+                module.eval()
+        yield
+
+
+@contextmanager
+def _modes_kept(network: nn.Module) -> Iterator[None]:
+    """Whatever the block does to them, modules train or not afterwards as before it."""
     modes = {module: module.training for module in network.modules()}
-    network.train()
-    for module in network.modules():
-        if isinstance(module, _DropoutNd):
-            module.eval()
     try:
         yield
     finally:
