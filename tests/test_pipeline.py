@@ -154,6 +154,18 @@ def test_control_has_the_norms_of_hebbian_weights_but_random_directions(tmp_path
         assert torch.nn.functional.cosine_similarity(a, b).abs().max() < 0.99
 
 
+@pytest.mark.parametrize(
+    "part, levels, learned",
+    [("encoder", 1, {"encoder.level0"}), ("all", 1, {"encoder.level0", "decoder.level0"}),
+     ("decoder", 3, {"decoder.level0", "decoder.level1"})],
+)  # fmt: skip
+def test_stage_1_can_keep_to_the_first_levels(part: str, levels: int, learned: set[str], tmp_path: Path) -> None:
+    options = TINY | {"features": (4, 8, 8), "part": part, "levels": levels, "pretrain_epochs": 1}
+    pretrain_only(make_settings(DATA, options), tmp_path / "run")
+    layers = json.loads((tmp_path / "run" / "pretrain.json").read_text(encoding="utf-8"))
+    assert {".".join(name.split(".")[:2]) for name in layers} == learned
+
+
 def test_pretrained_weights_can_be_carried_over(tmp_path: Path) -> None:
     settings = make_settings(DATA, TINY | {"labelled": "0"})
     path = pretrain_only(settings, tmp_path / "stage1")

@@ -68,12 +68,20 @@ class Run:
         batches = math.ceil(len(self.training.images) / s.pretrain_batch)
         return Stage1(
             **_shared(s, Stage1),
-            layers=None if s.part == "all" else (s.part,),
+            layers=self._layers_of_stage1(),
             epochs=s.pretrain_epochs,
             steps_per_epoch=min(batches, EPOCH_AT_MOST),
             rate=s.pretrain_rate,
             optimiser=s.pretrain_optimiser,
         )
+
+    def _layers_of_stage1(self) -> tuple[str, ...] | None:
+        s = self.settings
+        if s.levels is None:
+            return None if s.part == "all" else (s.part,)
+        parts = ("encoder", "decoder") if s.part == "all" else (s.part,)
+        there = {"encoder": len(s.features), "decoder": len(s.features) - 1}
+        return tuple(f"{part}.level{level}" for part in parts for level in range(min(s.levels, there[part])))
 
     def stage2(self) -> Stage2:
         return Stage2(**_shared(self.settings, Stage2), optimiser=self.settings.optimiser)

@@ -54,6 +54,9 @@ class Settings(BaseModel):
     temperature: float = Field(0.1, gt=0, description="t of SWTA's softmax; small: one winner")
     transpose: Literal["tsa", "s", "tsa-literal", "off"] = Field("tsa", description="rule for transposed convolutions")
     part: Part = Field("encoder", description="which half of the network learns in stage 1")
+    levels: int | None = Field(
+        None, ge=1, description="so many levels of that half learn, from full size down; none for all"
+    )
     layerwise: bool = Field(True, description="one layer after the other, each on the settled ones before it")
     unit_norm: bool = Field(True, description="filters keep norm 1 in stage 1")
     centre: bool = Field(True, description="signals less their mean")
@@ -77,6 +80,7 @@ class Settings(BaseModel):
     unlabelled_batch: int = Field(8, ge=0, description="for methods that use unlabelled images")
     optimiser: Literal["sgd", "adamw"] = "adamw"
     learning_rate: float = Field(2e-3, gt=0)
+    encoder_rate: float = Field(1.0, ge=0, description="learning rate of the encoder, relative to the rest's")
     weight_decay: float = Field(1e-2, ge=0)
     schedule: Literal["cosine", "poly", "step", "constant"] = "cosine"
     warm_up: float = Field(0.05, ge=0, lt=1, description="share of the updates over which the rate rises from 0")
@@ -115,7 +119,7 @@ class Settings(BaseModel):
             return tuple(int(part) for part in re.split(r"[,x×]", value))
         return value
 
-    @field_validator("whiten", "dropout", "clip", mode="before")
+    @field_validator("whiten", "dropout", "clip", "levels", mode="before")
     @classmethod
     def _none_as_word(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.lower() in ("none", "off") else value

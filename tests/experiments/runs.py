@@ -105,7 +105,8 @@ def make_ablation(root: Path, table: str, *, seeds: int = 3) -> Path:
     def one(arm: str, settings: dict[str, Any], axes: dict[str, Any], result: dict[str, Any]) -> None:
         grid = {
             "recipe": f"{table}-small", "title": f"Ablation: {table}", "kind": "probe" if table == "probe" else "train",
-            "table": table, "dataset": "glas", "arm": arm, "baseline": "Supervised", "axes": axes,
+            "table": table, "dataset": "glas", "arm": arm,
+            "baseline": "Random" if table == "probe" else "Supervised", "axes": axes,
         }  # fmt: skip
         name = "-".join(map(str, (arm, *axes.values()))).replace(" ", "_").replace("%", "")
         write(root / "runs" / name, described("glas:nowhere", settings | axes, grid), result)

@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from hebbseg.errors import HebbsegError
-from hebbseg.experiments.ablationtables import diagnostics_table, probe_table, temperature_table, variants_table
+from hebbseg.experiments.ablationtables import (
+    diagnostics_table,
+    probe_difference_table,
+    probe_table,
+    temperature_table,
+    variants_table,
+)
 from hebbseg.experiments.comparison import Comparison, comparisons
 from hebbseg.experiments.comparisontables import (
     efficiency_table,
@@ -25,6 +31,7 @@ from hebbseg.experiments.comparisontables import (
 )
 from hebbseg.experiments.published import published
 from hebbseg.experiments.results import RunResult, arm_of, dataset_of, read_results
+from hebbseg.experiments.sections import headlines
 from hebbseg.experiments.tables import Cell, Row, Table, as_csv, as_latex, file_name, latex_text, marked, shown_number
 from tests.experiments.runs import described, make_ablation, make_sota, summary, write
 
@@ -145,7 +152,23 @@ def test_variants_and_probe(tmp_path: Path) -> None:
     assert any(row.cells[0].text == "SWTA-TSA, published" for row in variants_table(variants).rows)
     table = probe_table(probe)
     assert table.columns == ("arm", "encoder.level0", "encoder.level1", "encoder.level2", "decoder.level0")
-    assert shown(table)[0] == ["Hebbian SWTA-TSA", "53.0", "55.0", "57.0", "65.0"]
+    assert shown(table) == [
+        ["Random", "51.0", "53.0", "55.0", "61.0"],
+        ["Hebbian SWTA-TSA", "53.0", "55.0", "57.0", "65.0"],
+        ["VAE", "52.0", "54.0", "56.0", "63.0"],
+    ]
+    paired = probe_difference_table(probe)
+    assert shown(paired) == [
+        ["Hebbian SWTA-TSA", "+2.0", "+2.0", "+2.0", "+4.0"],
+        ["VAE", "+1.0", "+1.0", "+1.0", "+2.0"],
+    ]
+    assert all(cell.detail.startswith("± 0.0") for cell in paired.rows[0].cells[1:])  # the seeds' spread cancels
+
+
+def test_headlines_are_of_the_arms_that_the_recipe_names() -> None:
+    assert len(headlines([small()])) == 1 and "Dice that EM + Hebbian reaches" in headlines([small()])[0]
+    unnamed = [replace(run, gain_over=None) for run in small().runs]
+    assert [" EM reaches " in said for said in headlines([Comparison(unnamed)])] == [True, False]
 
 
 def test_diagnostics(tmp_path: Path) -> None:

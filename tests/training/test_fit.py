@@ -111,3 +111,16 @@ def test_a_request_saves_and_stops(batches: Batches) -> None:
     with pytest.raises(Interrupted, match="after update 1 of 5"):
         fit(method(), batches, Stage2(updates=5), request=request, save=lambda make, now: states.append((make(), now)))
     assert states[0][1] and states[0][0]["step"] == 1
+
+
+def test_encoder_can_learn_slower_than_the_rest_or_not_at_all(batches: Batches) -> None:
+    start = method().network
+    moved = {}
+    for rate in (0.0, 0.1, 1.0):
+        network, _ = fit(method(), batches, Stage2(updates=3, encoder_rate=rate, ema=0))
+        moved[rate] = {
+            part: float((weights(getattr(network, part)) - weights(getattr(start, part))).norm())
+            for part in ("encoder", "decoder", "head")
+        }
+    assert moved[0.0]["encoder"] == 0 < moved[0.1]["encoder"] < 0.3 * moved[1.0]["encoder"]
+    assert min(moved[0.0]["decoder"], moved[0.0]["head"]) > 0

@@ -83,7 +83,7 @@ def variants_table(comparison: Comparison) -> Table:
 
 def probe_table(comparison: Comparison) -> Table:
     """Dice that one linear layer reads from the frozen features of each level."""
-    levels = list(dict.fromkeys(level for run in comparison.runs for level in run.levels))
+    levels = _levels(comparison)
     several = len(comparison.regimes) > 1
     rows = []
     for label in comparison.labels:
@@ -117,6 +117,33 @@ def probe_table(comparison: Comparison) -> Table:
         columns=("arm", *(["labelled"] if several else []), *levels),
         rows=marked([*rows, *theirs], range(first, first + len(levels)), higher_is_better=True),
     )
+
+
+def probe_difference_table(comparison: Comparison) -> Table:
+    """The same Dice less that of the baseline, paired by fold and seed."""
+    levels = _levels(comparison)
+    several = len(comparison.regimes) > 1
+    rows = []
+    for label, other in comparison.against_baseline():
+        for regime in comparison.regimes:
+            found = [comparison.level_difference(label, other, regime, level) for level in levels]
+            if any(found):
+                cells = [text_cell(label)] + ([text_cell(regime_heading(regime))] if several else [])
+                cells += [
+                    estimate_cell(None if each is None else each.estimate, scale=100, sign=True) for each in found
+                ]
+                rows.append(Row(cells=tuple(cells)))
+    return Table(
+        name=file_name(comparison.recipe, comparison.dataset, "probe-paired"),
+        title=f"Linear probe on {comparison.dataset}: difference to {comparison.baseline}, paired by fold and seed",
+        note="Percentage points of Dice, mean of the paired differences with its 90 % t-interval.",
+        columns=("arm", *(["labelled"] if several else []), *levels),
+        rows=tuple(rows),
+    )
+
+
+def _levels(comparison: Comparison) -> list[str]:
+    return list(dict.fromkeys(level for run in comparison.runs for level in run.levels))
 
 
 def diagnostics_table(folder: Path, name: str) -> Table:

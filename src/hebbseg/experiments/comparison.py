@@ -121,6 +121,14 @@ class Comparison:
         a, b = self.values(label, regime, metric), self.values(other, regime, metric)
         return paired_difference(a, b) if set(a) & set(b) else None
 
+    def level_difference(self, label: str, other: str, regime: str, level: str) -> PairedDifference | None:
+        """Of what a linear layer reads from one feature map."""
+        a, b = (
+            {run.pair: run.levels[level] for run in self.cell(name, regime) if level in run.levels}
+            for name in (label, other)
+        )
+        return paired_difference(a, b) if set(a) & set(b) else None
+
     def setting(self, label: str, name: str) -> Any:
         """What the runs of a label were set to: from the recipe's axes, else from their settings."""
         run = self._first[label]

@@ -29,8 +29,8 @@ COSTS_AN_UPDATE = (
     "precision", "protocol", "folds", "test", "tta", "augment",
 )  # fmt: skip
 COSTS_A_FIT = (
-    "data", "init", "init_options", "size", "patch", "features", "norm", "rule", "transpose", "part", "layerwise",
-    "whiten", "pretrain_epochs", "pretrain_batch", "protocol", "folds", "test",
+    "data", "init", "init_options", "size", "patch", "features", "norm", "rule", "transpose", "part", "levels",
+    "layerwise", "whiten", "pretrain_epochs", "pretrain_batch", "protocol", "folds", "test",
 )  # fmt: skip
 
 

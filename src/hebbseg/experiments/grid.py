@@ -21,8 +21,8 @@ from hebbseg.training.initial import INITS, check_init
 OF_STAGE_2 = frozenset(
     {
         "labelled", "method", "method_options", "updates", "labelled_batch", "unlabelled_batch", "optimiser",
-        "learning_rate", "weight_decay", "schedule", "warm_up", "ema", "clip", "loss", "augment", "precision",
-        "time_budget_s", "validate_every", "patience", "tta",
+        "learning_rate", "encoder_rate", "weight_decay", "schedule", "warm_up", "ema", "clip", "loss", "augment",
+        "precision", "time_budget_s", "validate_every", "patience", "tta",
     }
 )  # fmt: skip
 WITHOUT_STAGE_1 = frozenset({"random"})

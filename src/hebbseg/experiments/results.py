@@ -19,7 +19,7 @@ INIT_NAMES = {"vae": "VAE", "superpix": "SuperpixSSL", "random-rescaled": "Rando
 # Settings that say which arm, regime or repetition a run is, and those that only Hebbian learning reads.
 NAMED_ELSEWHERE = {"data", "labelled", "folds", "fold", "seed", "init", "method", "rule", "transpose"}
 OF_STAGE1 = {
-    "temperature", "part", "layerwise", "unit_norm", "centre", "standardise", "whiten", "settle",
+    "temperature", "part", "levels", "layerwise", "unit_norm", "centre", "standardise", "whiten", "settle",
     "pretrain_epochs", "pretrain_batch", "pretrain_rate", "pretrain_optimiser",
 }  # fmt: skip
 

@@ -4,7 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hebbseg.errors import HebbsegError
-from hebbseg.experiments.ablationtables import diagnostics_table, probe_table, temperature_table, variants_table
+from hebbseg.experiments.ablationtables import (
+    diagnostics_table,
+    probe_difference_table,
+    probe_table,
+    temperature_table,
+    variants_table,
+)
 from hebbseg.experiments.comparison import Comparison
 from hebbseg.experiments.comparisontables import (
     SHOWN,
@@ -66,7 +72,8 @@ def comparison_section(comparison: Comparison, *, pictures: bool) -> Section:
 
 def _comparison_parts(comparison: Comparison, *, pictures: bool) -> list[Part]:
     if comparison.kind == "probe":
-        return [*_parts(probe_table(comparison)), *_stage1_parts(comparison, pictures=False)]
+        tables = _parts(probe_table(comparison), probe_difference_table(comparison))
+        return [*tables, *_stage1_parts(comparison, pictures=False)]
     layout = LAYOUTS.get(comparison.table, _sota_items)
     parts = _parts(*layout(comparison))
     parts += _parts(paired_table(comparison), learning_curves(comparison), folded=comparison.table in LAYOUTS)
@@ -157,21 +164,27 @@ def rank_sections(group: Sequence[Comparison]) -> list[Section]:
 
 
 def headlines(group: Sequence[Comparison]) -> list[str]:
-    """What labels are worth on each dataset to the arm with the best mean Dice, in a sentence each; one pair says nothing."""
+    """What labels are worth on each dataset, a sentence for each arm that the recipe names; one pair says nothing.
+
+    A recipe names its arms of interest (those with a ``gain_over``) before anything is measured. Where it names none, all
+    arms have their sentence: none is picked because of how it did.
+    """
     said = []
     for comparison in group:
         if comparison.kind == "probe" or comparison.table in LAYOUTS:
             continue
-        best = comparison.best_first()[:1]
-        worth = [found for label, found in efficiencies(comparison) if label in best and found.n > 1]
-        if worth:
-            each = (
-                f"with {found.percent:g} %: {found.percent_text(found.needed)}{_in_brackets(found)}" for found in worth
-            )
-            said.append(
-                f"{comparison.dataset}: labels that {comparison.baseline} needs for the Dice that {best[0]}, the arm with the "
-                f"best mean, reaches {'; '.join(each)}. 90 % intervals, n {min(found.n for found in worth)}."
-            )
+        named = [label for label, _ in comparison.gains()]
+        for label in named or [label for label, _ in comparison.against_baseline()]:
+            worth = [found for name, found in efficiencies(comparison) if name == label and found.n > 1]
+            if worth:
+                each = (
+                    f"with {found.percent:g} %: {found.percent_text(found.needed)}{_in_brackets(found)}"
+                    for found in worth
+                )
+                said.append(
+                    f"{comparison.dataset}: labels that {comparison.baseline} needs for the Dice that {label} reaches "
+                    f"{'; '.join(each)}. 90 % intervals, n {min(found.n for found in worth)}."
+                )
     return said
 
 

@@ -29,6 +29,7 @@ class Stage2:
     seed: int = 0
     optimiser: str = "adamw"
     learning_rate: float = 2e-3
+    encoder_rate: float = 1.0
     weight_decay: float = 1e-2
     schedule: Schedule = "cosine"
     warm_up: float = 0.05
@@ -99,7 +100,7 @@ def fit(
             break
         rate = stage.learning_rate * rate_factor(stage.schedule, progress + 1 / stage.updates, stage.warm_up)
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["relative_rate"]
         batch = batches.batch(number)
         torch.manual_seed(_seed(stage.seed, number, fabric.global_rank))
         step = Step(number=number, progress=progress, generator=batch.generator)
@@ -149,15 +150,17 @@ def fit(
 
 
 def _optimizer(method: Method, stage: Stage2) -> torch.optim.Optimizer:
-    weights = [p for p in method.parameters() if p.requires_grad]
-    # Biases and norm layers hold no features to forget.
-    groups = [
-        {"params": [p for p in weights if p.dim() > 1], "weight_decay": stage.weight_decay},
-        {"params": [p for p in weights if p.dim() <= 1], "weight_decay": 0.0},
-    ]
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, weight in method.named_parameters():
+        if weight.requires_grad:
+            relative = stage.encoder_rate if "encoder" in name.split(".") else 1.0
+            # Biases and norm layers hold no features to forget.
+            decay = stage.weight_decay if weight.dim() > 1 else 0.0
+            groups.setdefault((relative, decay), []).append(weight)
+    options = [{"params": p, "relative_rate": r, "weight_decay": d} for (r, d), p in groups.items()]
     if stage.optimiser == "sgd":
-        return torch.optim.SGD(groups, lr=stage.learning_rate, momentum=0.9, nesterov=True)
-    return torch.optim.AdamW(groups, lr=stage.learning_rate)
+        return torch.optim.SGD(options, lr=stage.learning_rate, momentum=0.9, nesterov=True)
+    return torch.optim.AdamW(options, lr=stage.learning_rate)
 
 
 def _share(batch: Batch, fabric: Fabric) -> tuple[Labelled, Tensor | None]:
