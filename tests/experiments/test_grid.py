@@ -49,16 +49,20 @@ def test_shared_weights_end_in_the_weights_of_a_run_that_does_its_own_stage_1(tm
             assert (task.folder / name).read_bytes() == (alone / name).read_bytes(), name
 
 
-def test_a_default_that_changed_makes_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [task.id for task in tiny_tasks(tmp_path)]
-    monkeypatch.setattr(Settings.model_fields["temperature"], "default", 0.5)
+@pytest.mark.parametrize("name, kept", [("weight_decay", set()), ("temperature", {"random", "random-rescaled"})])
+def test_a_default_that_changed_makes_another_run_of_all_that_read_it(
+    name: str, kept: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = [{"name": init, "init": init} for init in ("random", "random-rescaled", "hebbian")]
+    before = {task.id: task.settings.init for task in runs(tiny_tasks(tmp_path, arms=arms, baseline=None))}
+    monkeypatch.setattr(Settings.model_fields[name], "default", 0.5)
     Settings.model_rebuild(force=True)
     try:
-        assert not set(before) & {task.id for task in tiny_tasks(tmp_path)}
+        same = set(before) & {task.id for task in tiny_tasks(tmp_path, arms=arms, baseline=None)}
     finally:
         monkeypatch.undo()
         Settings.model_rebuild(force=True)
-    assert [task.id for task in tiny_tasks(tmp_path)] == before
+    assert same == {identity for identity, init in before.items() if init in kept}
 
 
 def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> None:
