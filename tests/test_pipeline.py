@@ -156,14 +156,22 @@ def test_control_has_the_norms_of_hebbian_weights_but_random_directions(tmp_path
 
 @pytest.mark.parametrize(
     "part, levels, learned",
-    [("encoder", 1, {"encoder.level0"}), ("all", 1, {"encoder.level0", "decoder.level0"}),
-     ("decoder", 3, {"decoder.level0", "decoder.level1"})],
+    [("encoder", "0", {"encoder.level0"}), ("encoder", "1-", {"encoder.level1", "encoder.level2"}),
+     ("all", "1-5", {"encoder.level1", "encoder.level2", "decoder.level1"}), ("decoder", 1, {"decoder.level1"}),
+     ("decoder", "all", {"decoder.level0", "decoder.level1"})],
 )  # fmt: skip
-def test_stage_1_can_keep_to_the_first_levels(part: str, levels: int, learned: set[str], tmp_path: Path) -> None:
+def test_some_levels_can_learn_in_stage_1(part: str, levels: object, learned: set[str], tmp_path: Path) -> None:
     options = TINY | {"features": (4, 8, 8), "part": part, "levels": levels, "pretrain_epochs": 1}
     pretrain_only(make_settings(DATA, options), tmp_path / "run")
     layers = json.loads((tmp_path / "run" / "pretrain.json").read_text(encoding="utf-8"))
     assert {".".join(name.split(".")[:2]) for name in layers} == learned
+
+
+def test_levels_that_are_not_there_and_no_levels_at_all(tmp_path: Path) -> None:
+    with pytest.raises(HebbsegError, match="levels='3': a network of 2 levels has none of these"):
+        pretrain_only(make_settings(DATA, TINY | {"levels": "3"}), tmp_path / "run")
+    with pytest.raises(HebbsegError, match="Option levels='deep' .*which levels"):
+        make_settings(DATA, {"levels": "deep"})
 
 
 def test_pretrained_weights_can_be_carried_over(tmp_path: Path) -> None:

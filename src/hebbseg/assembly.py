@@ -14,6 +14,7 @@ from hebbseg.data.cases import Source
 from hebbseg.data.loading import CaseStore
 from hebbseg.data.preparation import Preparation
 from hebbseg.data.splits import TrainingCases
+from hebbseg.errors import HebbsegError
 from hebbseg.networks.unet import UNet
 from hebbseg.segmenter import Segmenter
 from hebbseg.training.fit import Stage2
@@ -77,11 +78,16 @@ class Run:
 
     def _layers_of_stage1(self) -> tuple[str, ...] | None:
         s = self.settings
-        if s.levels is None:
+        if s.levels == "all":
             return None if s.part == "all" else (s.part,)
         parts = ("encoder", "decoder") if s.part == "all" else (s.part,)
-        there = {"encoder": len(s.features), "decoder": len(s.features) - 1}
-        return tuple(f"{part}.level{level}" for part in parts for level in range(min(s.levels, there[part])))
+        layers = tuple(f"{part}.level{level}" for part in parts for level in s.levels_of(part))
+        if not layers:
+            raise HebbsegError(
+                f"levels={s.levels!r}: a network of {len(s.features)} levels has none of these in part={s.part!r}, so nothing "
+                "would learn in stage 1. Level 0 is the one at full size."
+            )
+        return layers
 
     def stage2(self) -> Stage2:
         return Stage2(**_shared(self.settings, Stage2), optimiser=self.settings.optimiser)

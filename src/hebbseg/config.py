@@ -54,8 +54,8 @@ class Settings(BaseModel):
     temperature: float = Field(0.1, gt=0, description="t of SWTA's softmax; small: one winner")
     transpose: Literal["tsa", "s", "tsa-literal", "off"] = Field("tsa", description="rule for transposed convolutions")
     part: Part = Field("encoder", description="which half of the network learns in stage 1")
-    levels: int | None = Field(
-        None, ge=1, description="so many levels of that half learn, from full size down; none for all"
+    levels: str = Field(
+        "all", pattern=r"^(all|\d+|\d+-\d*)$", description="which levels of it learn, 0 is full size: all, 2, 1-3 or 1-"
     )
     layerwise: bool = Field(True, description="one layer after the other, each on the settled ones before it")
     unit_norm: bool = Field(True, description="filters keep norm 1 in stage 1")
@@ -107,7 +107,7 @@ class Settings(BaseModel):
     # use
     tta: Literal["none", "flips", "flips+rot"] = Field("none", description="average over mirrored (and turned) images")
 
-    @field_validator("labelled", "test", mode="before")
+    @field_validator("labelled", "test", "levels", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int | float) else value
@@ -119,10 +119,17 @@ class Settings(BaseModel):
             return tuple(int(part) for part in re.split(r"[,x×]", value))
         return value
 
-    @field_validator("whiten", "dropout", "clip", "levels", mode="before")
+    @field_validator("whiten", "dropout", "clip", mode="before")
     @classmethod
     def _none_as_word(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.lower() in ("none", "off") else value
+
+    def levels_of(self, part: str) -> list[int]:
+        """The levels of one half of the network that learn in stage 1."""
+        there = len(self.features) - (part == "decoder")  # the deepest maps are the encoder's
+        first, dash, last = self.levels.replace("all", "0-").partition("-")
+        end = int(last or there - 1) if dash else int(first)
+        return list(range(int(first), min(end + 1, there)))
 
     @property
     def drawn_by(self) -> int:

@@ -31,7 +31,7 @@ class Stage1:
         layerwise: each layer learns for all its epochs before the next begins, on what the ones before it have become.
         epochs: passes over the images (for each layer, if layerwise).
         steps_per_epoch: updates in a pass.
-        rate: relative to each layer's `Site.natural_rate`, falling in a line to a tenth over the epochs.
+        rate: relative to each layer's `Site.natural_rate`, falling in a line to a tenth over the steps of all epochs.
         optimiser: ``"sgd"`` or ``"adam"``.
         settle: a layer (or all, if not layerwise) is done when an epoch moves its weights by less than this share.
     """
@@ -96,17 +96,18 @@ def pretrain(
         request: looked at after every step; when made, `Interrupted` is raised.
     """
     phases = _phases(network, stage)
-    total = len(phases) * stage.epochs * stage.steps_per_epoch
     history: list[Row] = [] if state is None else list(state["history"])
     diagnostics = {} if state is None else {n: LayerDiagnostics(**d) for n, d in state["diagnostics"].items()}
     first_phase = 0 if state is None else state["phase"]
+    steps = stage.epochs * stage.steps_per_epoch  # of a phase
+    total = len(phases) * steps
     with _no_dropout(network), torch.no_grad():
         for phase in range(first_phase, len(phases)):
             plasticity = stage.plasticity(network, phases[phase])
             last = _last_reached(network, plasticity, images)
             with plasticity, forward_until(network, last) as forward:
                 optimizer = _optimizer(plasticity, stage)
-                epoch = 0
+                begun, epoch = phase * steps, 0
                 if state is not None and phase == first_phase:
                     # Entering the block may have normalised the filters; those that were saved count.
                     network.load_state_dict(state["network"])
@@ -114,13 +115,13 @@ def pretrain(
                     optimizer.load_state_dict(state["optimizer"])
                     epoch = state["epoch"]
                 while epoch < stage.epochs and not _settled(history, phase, stage):
-                    for group in optimizer.param_groups:
-                        group["lr"] = stage.rate * (1 - 0.9 * epoch / stage.epochs)
                     before = [site.weight.clone() for site in plasticity.sites.values()]
                     plasticity.forget_usage()
-                    first = (phase * stage.epochs + epoch) * stage.steps_per_epoch
+                    first = begun + epoch * stage.steps_per_epoch
                     last_step = first + stage.steps_per_epoch - 1
                     for step in range(first, last_step + 1):
+                        for group in optimizer.param_groups:
+                            group["lr"] = stage.rate * (1 - 0.9 * (step - begun) / steps)
                         forward(images(step))
                         plasticity.write_gradients(relative=True)
                         optimizer.step()
