@@ -55,7 +55,7 @@ class Settings(BaseModel):
     transpose: Literal["tsa", "s", "tsa-literal", "off"] = Field("tsa", description="rule for transposed convolutions")
     part: Part = Field("encoder", description="which half of the network learns in stage 1")
     levels: str = Field(
-        "all", pattern=r"^(all|\d+|\d+-\d*)$", description="which levels of it learn, 0 is full size: all, 2, 1-3 or 1-"
+        "1-3", pattern=r"^(all|\d+|\d+-\d*)$", description="which levels of it learn, 0 is full size: all, 2, 1-3 or 1-"
     )
     layerwise: bool = Field(True, description="one layer after the other, each on the settled ones before it")
     unit_norm: bool = Field(True, description="filters keep norm 1 in stage 1")
