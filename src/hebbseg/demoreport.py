@@ -6,28 +6,26 @@ from pathlib import Path
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, select_autoescape
-from safetensors.torch import load_file
 
 from hebbseg import __version__
-from hebbseg.config import make_settings
 from hebbseg.data.sources import open_source
 from hebbseg.demo import ARMS, BASELINE, OURS, DemoResult, conclusion, loss_curve, table_rows
 from hebbseg.evaluation.metrics import dice
 from hebbseg.evaluation.overlay import overlay
 from hebbseg.figures import STYLES, plt, save_figure
 from hebbseg.files import write_text
-from hebbseg.networks.unet import UNet
+from hebbseg.filters import draw_filters, learned_filters
 from hebbseg.segmenter import Segmenter
 
 PICTURES = 4
-FIRST_LAYER = "encoder.level0.conv1.weight"
 
 
 def write_report(result: DemoResult) -> Path:
     """Draws the figures and writes ``report.html``."""
     figures = result.folder / "figures"
     draw_predictions(result, figures / "predictions.png")
-    draw_filters(result, figures / "filters.png")
+    layer, before, after = learned_filters(result.run_folder(0, OURS), 0)
+    save_figure(draw_filters(before, after), figures / "filters.png")
     draw_curves(result, figures / "curves.png")
     settings = json.loads((result.run_folder(0, OURS) / "run.json").read_text(encoding="utf-8"))["settings"]
     split = json.loads((result.run_folder(0, OURS) / "split.json").read_text(encoding="utf-8"))
@@ -35,6 +33,7 @@ def write_report(result: DemoResult) -> Path:
     page = environment.get_template("demo.html").render(
         version=__version__,
         result=result,
+        first_layer=layer,
         rows=table_rows(result),
         conclusion=conclusion(result),
         settings=settings,
@@ -72,35 +71,6 @@ def draw_predictions(result: DemoResult, path: Path) -> None:
             score = f", Dice {dice(mask > 0, target > 0):.2f}" if number > 1 else ""
             axis.set_title(headings[number] + score, fontsize=9)
             axis.axis("off")
-    save_figure(figure, path)
-
-
-def draw_filters(result: DemoResult, path: Path) -> None:
-    """The filters of the first layer as random numbers made them, and after stage 1."""
-    folder = result.run_folder(0, OURS)
-    recorded = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
-    data = recorded.pop("data")
-    settings = make_settings(data, recorded)
-    after = load_file(folder / "pretrained.safetensors")
-    channels, classes = after[FIRST_LAYER].shape[1], after["head.weight"].shape[0]
-    network = UNet(
-        spatial_dims=2,
-        in_channels=channels,
-        out_channels=classes,
-        features=settings.features,
-        norm=settings.norm,
-        seed=settings.seed,
-    )
-    banks = {"before": network.state_dict()[FIRST_LAYER], "after": after[FIRST_LAYER]}
-    units = len(after[FIRST_LAYER])
-    figure, axes = plt.subplots(2, units, figsize=(units, 2.3), squeeze=False)
-    for row, (name, bank) in zip(axes, banks.items(), strict=True):
-        for axis, weights in zip(row, bank.numpy(), strict=True):
-            # (3, h, w) around 0 → (h, w, 3) around grey
-            axis.imshow(np.moveaxis(0.5 + 0.5 * weights / np.abs(weights).max(), 0, -1))
-            axis.set_xticks([])
-            axis.set_yticks([])
-        row[0].set_ylabel(name)
     save_figure(figure, path)
 
 

@@ -116,10 +116,10 @@ def test_pictures_of_real_runs(trained: Path, tmp_path: Path) -> None:
         "predictions of Hebbian SWTA at 20 %, 100 % labels",
         "Three slices of atrium",
         "Surfaces of target and predictions of atrium",
-        "4 filters of the first layer before and after stage 1",
+        "filters of encoder.level1.conv1, the first layer that learned, before and after stage 1",
     ):
         assert said in alts, said
-    assert "Stage 1, layer by layer" in page and "encoder.level0.conv1" in page
+    assert "Stage 1, layer by layer" in page and "encoder.level1.conv1" in page
     for image in outline.images:
         kind, _, data = str(image["src"]).partition(";base64,")
         start = {"data:image/png": b"\x89PNG", "data:image/svg+xml": b"<?xml"}[kind]

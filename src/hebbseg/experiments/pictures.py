@@ -16,13 +16,10 @@ from hebbseg.experiments.figures import Picture, picture
 from hebbseg.experiments.results import RunResult
 from hebbseg.experiments.surfaces3d import surfaces_picture
 from hebbseg.figures import plt
-from hebbseg.networks.unet import UNet
+from hebbseg.filters import UNITS_AT_MOST, draw_filters, learned_filters
 from hebbseg.segmenter import Segmenter
-from hebbseg.training.checkpoint import load_model
 
 CASES = 3  # of a grid of images; one of volumes
-UNITS_AT_MOST = 16
-FIRST_LAYER = "encoder.level0.conv1.weight"
 
 _Panel = tuple[str, np.ndarray, np.ndarray | None]  # title, mask, target below it
 
@@ -163,35 +160,15 @@ def _which(comparison: Comparison, label: str) -> str:
 
 
 def filters_picture(run: RunResult) -> Picture:
-    """The filters of the first layer as random numbers made them, and after stage 1.
+    """The filters of the first layer that learned, as random numbers made them and after stage 1.
 
     Raises HebbsegError if the run's weights of stage 1 are not there.
     """
-    weights, described = load_model(run.folder / "pretrained.safetensors")
-    try:
-        before = UNet(**described["network"], seed=run.seed).state_dict()[FIRST_LAYER]
-        banks = {"before": before.numpy(), "after": weights[FIRST_LAYER].numpy()}
-    except (KeyError, TypeError) as error:
-        raise HebbsegError(f"{run.folder}: the weights of stage 1 are of another network ({error}).") from error
+    layer, before, after = learned_filters(run.folder, run.seed)
     units = min(UNITS_AT_MOST, len(before))
-    figure, axes = plt.subplots(2, units, figsize=(0.7 * units + 0.4, 1.7), squeeze=False)
-    for row, (name, bank) in zip(axes, banks.items(), strict=True):
-        for axis, filter_ in zip(row, bank[:units], strict=True):
-            axis.imshow(_filter_image(filter_), cmap="gray", vmin=0, vmax=1)
-            axis.set_xticks([])
-            axis.set_yticks([])
-        row[0].set_ylabel(name)
-    flat = " The middle slice of each." if before.ndim == 5 else ""
     return picture(
-        figure,
+        draw_filters(before, after),
         vector=False,
-        alt=f"{units} filters of the first layer before and after stage 1.",
-        caption=f"First {units} filters of the first layer, before and after stage 1 ({run.arm}, seed {run.seed}).{flat}",
+        alt=f"{units} filters of {layer}, the first layer that learned, before and after stage 1.",
+        caption=f"First {units} filters of {layer}, before and after stage 1 ({run.arm}, seed {run.seed}).",
     )
-
-
-def _filter_image(weights: np.ndarray) -> np.ndarray:
-    """(C, [d,] h, w) around 0 → (h, w[, 3]) around grey; three channels are colours, of others the first is shown."""
-    plane = weights[:, weights.shape[1] // 2] if weights.ndim == 4 else weights
-    scaled = 0.5 + 0.5 * plane / max(float(np.abs(plane).max()), 1e-12)
-    return np.moveaxis(scaled, 0, -1) if len(scaled) == 3 else scaled[0]
