@@ -85,7 +85,7 @@ def test_pretrain_shows_its_layers_and_its_weights_start_a_training(
     small = ("--size", "32x32", "--features", "4,8", "--set", "pretrain_epochs=1")
     assert command(monkeypatch, "pretrain", data, "-o", tmp_path / "stage1", *small) == 0
     out = capsys.readouterr().out
-    assert "encoder.level0.conv1" in out and "|cos|" in out and "norm" in out and "…" not in out
+    assert "encoder.level1.conv1" in out and "|cos|" in out and "norm" in out and "…" not in out
     weights = tmp_path / "stage1" / "pretrained.safetensors"
     assert f"--init {weights}" in out
     bright_folder(data)

@@ -85,7 +85,7 @@ def test_the_page_is_whole_in_itself(result: DemoResult):
     assert not re.search(r"url\(|@import|https?://", re.sub(r"base64,[^\"]+", "", html))
     for label, mean, difference, _ in table_rows(result):
         assert label in page.text and mean in page.text and difference in page.text
-    for words in ("encoder.level0.conv1", "n = 2 is small", "hebbseg train my_data/", "8 training images"):
+    for words in ("encoder.level1.conv1", "n = 2 is small", "hebbseg train my_data/", "8 training images"):
         assert words in page.text
 
 

@@ -148,7 +148,7 @@ def test_control_has_the_norms_of_hebbian_weights_but_random_directions(tmp_path
     train(tmp_path / "control", init="random-rescaled", updates=1)
     train(tmp_path / "hebbian", init="hebbian", updates=1)
     control, hebbian = (load_file(tmp_path / name / "pretrained.safetensors") for name in ("control", "hebbian"))
-    for name in ("encoder.level0.conv1.weight", "encoder.level1.conv2.weight"):
+    for name in ("encoder.level1.conv1.weight", "encoder.level1.conv2.weight"):
         a, b = control[name].flatten(1), hebbian[name].flatten(1)
         torch.testing.assert_close(a.norm(dim=1), b.norm(dim=1))
         assert torch.nn.functional.cosine_similarity(a, b).abs().max() < 0.99

@@ -33,10 +33,9 @@ class Run:
         self.source = source
         self.training = training
         self.fabric = fabric
-        first = next(case for case in source.cases if case.id == self.training.images[0])
         dims = source.spatial_dims
         size = None if settings.size == "native" else _for_all_axes(settings.size, dims)
-        self.preparation = Preparation.for_source(source, first, size=size, normalise=settings.normalise)
+        self.preparation = Preparation.for_source(source, size=size, normalise=settings.normalise)
         self.store = CaseStore.for_training(source, self.training, preparation=self.preparation)
         self.patch = None if settings.patch == "none" else _for_all_axes(settings.patch, dims)
         self.augment = Augment(spatial_dims=dims) if settings.augment else None

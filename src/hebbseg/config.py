@@ -41,7 +41,10 @@ class Settings(BaseModel):
 
     # network
     features: tuple[int, ...] = Field((16, 32, 64, 128, 256), description="channels of each UNet level")
-    norm: Literal["batch", "instance", "group", "none"] = "batch"
+    norm: Literal["batch", "instance", "group", "none"] = Field(
+        "group",
+        description="of each layer's maps: group and instance look at one image at a time, batch at all of a batch",
+    )
     dropout: float | None = Field(None, description="one rate for all encoder levels; default 0.05 … 0.5")
 
     # stage 1: no masks, no back-propagation

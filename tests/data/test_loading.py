@@ -117,13 +117,13 @@ def test_unit_scales_by_type_and_floats_by_percentile():
 
 def test_settings_suit_the_source():
     glands, pupils, atrium = phantom("glands", n=4), phantom("pupils", n=4), phantom("atrium", n=2, size=32)
-    assert Preparation.for_source(glands, glands.cases[0]) == Preparation(size=(128, 128), normalise="unit")
-    assert Preparation.for_source(pupils, pupils.cases[0]) == Preparation(size=(128, 128), normalise="zscore")
-    preparation = Preparation.for_source(atrium, atrium.cases[0])
+    assert Preparation.for_source(glands) == Preparation(size=(128, 128), normalise="zscore")
+    assert Preparation.for_source(pupils) == Preparation(size=(128, 128), normalise="zscore")
+    preparation = Preparation.for_source(atrium)
     assert preparation == Preparation(size=None, normalise="zscore")
     assert Preparation.from_description(preparation.describe()) == preparation
     with pytest.raises(HebbsegError, match="3 numbers"):
-        Preparation.for_source(atrium, atrium.cases[0], size=(64, 64))
+        Preparation.for_source(atrium, size=(64, 64))
     with pytest.raises(HebbsegError, match="Did you mean 'zscore'"):
         Preparation(size=None, normalise="z-score")
 
@@ -415,7 +415,7 @@ def test_glas_as_batches():
     store = CaseStore.for_training(source, split.training)
     batches = Batches(store=store, training=split.training, steps=1, augment=Augment(spatial_dims=2))
     batch = batches.batch(0)
-    assert store.preparation == Preparation(size=(128, 128), normalise="unit")
+    assert store.preparation == Preparation(size=(128, 128), normalise="zscore")
     assert batch.images.shape == batch.unlabelled.shape == (8, 3, 128, 128)
     assert set(batch.masks.unique().tolist()) == {0, 1}
     assert 0.2 < batch.masks.float().mean() < 0.8

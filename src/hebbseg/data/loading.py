@@ -82,12 +82,9 @@ class CaseStore:
         ids = (*training.images, *training.validation)
         if not ids:
             raise HebbsegError(f"{source.name}: the split has no training image. Draw one with more cases.")
-        if preparation is None:
-            first = next(case for case in source.cases if case.id == ids[0])
-            preparation = Preparation.for_source(source, first)
         return cls(
             source=source,
-            preparation=preparation,
+            preparation=preparation or Preparation.for_source(source),
             images=ids,
             masks=(*training.labelled, *training.validation),
             memory_limit_bytes=memory_limit_bytes,

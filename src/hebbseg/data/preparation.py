@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hebbseg.data.cases import Case, Source
+from hebbseg.data.cases import Source
 from hebbseg.errors import HebbsegError, did_you_mean
 
 NORMALISATIONS = ("unit", "zscore")
@@ -45,12 +45,13 @@ class Preparation:
 
     @classmethod
     def for_source(
-        cls, source: Source, case: Case, *, size: tuple[int, ...] | str | None = "auto", normalise: str = "auto"
+        cls, source: Source, *, size: tuple[int, ...] | str | None = "auto", normalise: str = "auto"
     ) -> "Preparation":
-        """Settings that suit a source, judged by one of its (training) cases.
+        """Settings that suit a source.
 
         ``size="auto"`` is 128 × 128 for pictures and None for volumes, which are cut into patches;
-        ``normalise="auto"`` is ``"unit"`` for colour pictures of bytes, as colours mean something; else ``"zscore"``.
+        ``normalise="auto"`` is ``"zscore"``: with few labelled images, what their light and stain happen to be like matters
+        more than what absolute colours tell.
         """
         if size == "auto":
             size = SIZE_2D if source.spatial_dims == 2 else None
@@ -58,10 +59,7 @@ class Preparation:
             raise HebbsegError(
                 f"size={size!r}: allowed are 'auto', None, or {source.spatial_dims} numbers, one for each axis."
             )
-        if normalise == "auto":
-            image = source.image(case)
-            normalise = "unit" if image.dtype == np.uint8 and len(image) == 3 else "zscore"
-        return cls(size=None if size is None else tuple(size), normalise=normalise)
+        return cls(size=None if size is None else tuple(size), normalise="zscore" if normalise == "auto" else normalise)
 
     def image(self, array: np.ndarray) -> Tensor:
         """(C, *S) as in the file → (C, *size) as kept: uint8 or float16."""
