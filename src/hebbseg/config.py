@@ -36,7 +36,9 @@ class Settings(BaseModel):
     size: tuple[int, ...] | Literal["auto", "native"] = Field(
         "auto", description="images are resized to this; auto: 128×128"
     )
-    normalise: Literal["auto", "unit", "zscore"] = Field("auto", description="scale of intensities")
+    normalise: Literal["auto", "unit", "zscore"] = Field(
+        "auto", description="scale of intensities; auto: each channel of each image to mean 0 and variance 1 (zscore)"
+    )
     patch: tuple[int, ...] | Literal["auto", "none"] = Field("auto", description="random patches; auto: volumes only")
 
     # network
