@@ -38,13 +38,38 @@ def channel_means(x: torch.Tensor, repeat: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rule", ["swta", "hpca"])
-def test_centred_convolution_sees_patches_less_their_channel_means(rule: str) -> None:
-    layer, x = double(nn.Conv2d(2, 3, 3, padding=1), 0), images((2, 2, 5, 4), 0) + 2
-    S = patches(x.numpy(), 3, 1) - channel_means(x, 9)
-    W = layer.weight.detach().flatten(1).numpy()
-    expected = literal.rule_on_samples(rule, S, S @ W.T, W, T).reshape(layer.weight.shape)
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        {"kernel_size": 3, "padding": 1},
+        {"kernel_size": (4, 3), "padding": "same"},
+        {"kernel_size": 3, "padding": 2, "dilation": 2, "stride": 2},
+        {"kernel_size": 3, "padding": 1, "groups": 2},
+        {"kernel_size": 3, "padding": 1, "padding_mode": "reflect"},
+        {"kernel_size": 3, "padding": 2, "padding_mode": "circular"},
+    ],
+)
+def test_centred_convolution_is_the_layer_on_a_centred_map(rule: str, geometry: dict) -> None:
+    """The mean goes before the zeros come: padding is then the mean colour, and no border stands out."""
+    layer, x = double(nn.Conv2d(2, 4, **geometry), 0), images((2, 2, 6, 5), 0) + 2
+    expected = literal.convolution(rule, layer, (x - x.mean((0, 2, 3), keepdim=True)).numpy(), T)
     ours = update(layer, SoftWTA(temperature=T) if rule == "swta" else HebbianPCA(), x, centre=True)
     np.testing.assert_allclose(ours, expected, atol=TOLERANCE)
+
+
+def test_centred_linear_layer_sees_its_inputs_less_their_means() -> None:
+    layer, x = double(nn.Linear(3, 4), 0), images((6, 3), 0) + 2
+    S, W = (x - x.mean(0)).numpy(), layer.weight.detach().numpy()
+    expected = literal.rule_on_samples("swta", S, S @ W.T, W, T)
+    np.testing.assert_allclose(update(layer, SoftWTA(temperature=T), x, centre=True), expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(2, 4, 3, padding=1), nn.ConvTranspose2d(2, 4, 2, stride=2)])
+def test_a_centred_layer_does_not_care_what_is_added_to_its_input(layer: nn.Module) -> None:
+    layer, x = double(layer, 0), images((2, 2, 6, 5), 0)
+    brighter = x + torch.tensor([3.0, -7.0], dtype=x.dtype).view(1, 2, 1, 1)
+    ours = [update(layer, SoftWTA(temperature=T), each, centre=True) for each in (x, brighter)]
+    np.testing.assert_allclose(*ours, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("rule", ["swta", "hpca"])
@@ -56,6 +81,25 @@ def test_centred_tsa_is_the_layer_on_a_centred_small_map(rule: str, geometry: di
     expected = literal.transposed(rule, layer, centred.numpy(), large, "tsa", T)
     ours = update(layer, SoftWTA(temperature=T) if rule == "swta" else HebbianPCA(), x, transpose="tsa", centre=True)
     np.testing.assert_allclose(ours, expected, atol=TOLERANCE)
+
+
+def test_centred_s_with_windows_beyond_the_map_takes_the_mean_before_the_zeros() -> None:
+    layer, x = double(nn.ConvTranspose2d(3, 2, 3, stride=2, padding=1, bias=False), 0), images((2, 3, 3, 4), 0) + 1
+    y = layer(x).detach()
+    y = (y - y.mean((0, 2, 3), keepdim=True)).numpy()
+    padded = np.pad(y, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    S = np.array(
+        [
+            padded[b, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3].ravel()
+            for b in range(2)
+            for i in range(3)
+            for j in range(4)
+        ]
+    )
+    X = x.permute(0, 2, 3, 1).reshape(-1, 3).numpy()
+    expected = literal.rule_on_samples("swta", S, X, layer.weight.detach().flatten(1).numpy(), T)
+    ours = update(layer, SoftWTA(temperature=T), x, transpose="s", centre=True)
+    np.testing.assert_allclose(ours, expected.reshape(layer.weight.shape), atol=TOLERANCE)
 
 
 def test_centred_s_takes_the_mean_from_the_large_map_only() -> None:

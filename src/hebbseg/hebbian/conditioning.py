@@ -21,7 +21,8 @@ class Conditioning:
 
     Arguments:
         unit_norm: `Plasticity.normalise` keeps filters at norm 1 (in the whitened space where there is one).
-        centre: the signal is s_n − μ, with μ the running mean of each channel, the same at all offsets of the window.
+        centre: the signal comes from the map less the running mean μ of each channel, as if the layer had been given
+            that map: zeros that pad it are added afterwards, so that the border of an image is nothing special.
         standardise: a competitive rule sees activations with their running mean taken away, divided by their spread.
         whiten: strength ε > 0 of a partial whitening of the signal, small is strong; implies ``centre``. With C the
             running covariance of the centred signal and λ the mean of its eigenvalues, competition is between unit

@@ -10,7 +10,7 @@ is the weight gradient of the convolution large → small with `a` as the output
 which every backend computes directly for all strides, paddings, dilations and groups, in 1D, 2D and 3D.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -54,9 +54,7 @@ class Geometry:
         return len(self.kernel)
 
     def maps(self, layer: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The (small, large) maps of one call of the layer, batch first.
-
-        Padding that the window cannot do by itself (reflect, replicate, circular, an uneven 'same') is done here.
+        """The (small, large) maps of one call of the layer, batch first, before any padding.
 
         Shapes: Linear (…, in) → (N, in, 1); convolutions (B, channels, *positions), the batch added where it was absent.
         """
@@ -64,13 +62,28 @@ class Geometry:
             return y.reshape(-1, y.shape[-1], 1), x.reshape(-1, x.shape[-1], 1)  # (N, out, 1), (N, in, 1)
         if x.dim() == self.spatial_dims + 1:
             x, y = x.unsqueeze(0), y.unsqueeze(0)
-        if self.transposed:
-            return x, y
-        assert isinstance(layer, _ConvNd)
+        return (x, y) if self.transposed else (y, x)
+
+    def pad(self, layer: nn.Module, large: Tensor) -> Tensor:
+        """The large map with the padding that the window cannot do by itself (reflect, circular, an uneven 'same' …)."""
+        if self.transposed or not isinstance(layer, _ConvNd):
+            return large
         sides = layer._reversed_padding_repeated_twice  # last dimension first, before and after
-        if any(sides) and not any(self.padding):
-            x = F.pad(x, sides, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-        return y, x
+        if not any(sides) or any(self.padding):
+            return large
+        return F.pad(large, sides, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
+
+    def convolution(self, large: Tensor, weight: Tensor) -> Tensor:
+        """The window's products with the weights (S, L, *kernel), without groups: (B, L, *m) → (B, S, *n)."""
+        return torch.ops.aten.convolution(
+            large, weight, None, self.stride, self.padding, self.dilation, False, [0] * self.spatial_dims, 1
+        )
+
+    def transposed_convolution(self, small: Tensor, weight: Tensor, size: Sequence[int]) -> Tensor:
+        """The weights (S, L, *kernel) spread by the window over a map of the given size: (B, S, *n) → (B, L, *m)."""
+        within = zip(size, small.shape[2:], self.stride, self.padding, self.dilation, self.kernel, strict=True)
+        extra = [m - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for m, n, s, p, d, k in within]
+        return torch.ops.aten.convolution(small, weight, None, self.stride, self.padding, self.dilation, True, extra, 1)
 
     def correlate(self, small: Tensor, large: Tensor) -> Tensor:
         """corr(small, large): (B, S, *n), (B, L, *m) → (S, L / groups, *kernel), summed over all samples."""
@@ -136,7 +149,7 @@ class Geometry:
 
 
 def _window_padding(layer: _ConvNd) -> tuple[int, ...]:
-    """The zeros on both sides that the correlation can add by itself; none where `Geometry.maps` has to pad."""
+    """The zeros on both sides that the correlation can add by itself; none where `Geometry.pad` has to."""
     if isinstance(layer, _ConvTransposeNd):
         assert not isinstance(layer.padding, str)
         return tuple(layer.padding)

@@ -102,15 +102,18 @@ class Site:
         small, large = geometry.maps(self.layer, x, y)
         signal, activation = (small, large) if self.units_on_large else (large, small)
 
-        mean = None
         if self.conditioning.centred:
             mean = self.signal_mean.include(signal.mean((0, *range(2, signal.dim()))))
+            # Before any padding: a zero less the mean would make the border of every image stand out.
+            signal = signal - _channels(mean, signal)
             activation = activation - self._response_to_mean(mean, small, large)
             if self.whitening is not None:
-                self.whitening.include(signal, mean)
+                self.whitening.include(signal)
         gate = self._gate(activation)
-        gather = self._sums_of_large_units if self.units_on_large else self._sums_of_small_units
-        new = gather(signal, gate, activation, mean)
+        if self.units_on_large:
+            new = self._sums_of_large_units(signal, gate, activation)
+        else:
+            new = self._sums_of_small_units(geometry.pad(self.layer, signal), gate, activation)
         if self.sums is None:
             self.sums = new
         else:
@@ -128,43 +131,26 @@ class Site:
 
     def _response_to_mean(self, mean: Tensor, small: Tensor, large: Tensor) -> Tensor:
         """The part of the activations that the mean signal causes; S has its activations from outside, so none."""
-        geometry, weight = self.geometry, self.weight.detach().to(mean.dtype)
-        if self.units_on_large:
-            constant = _channels(mean, small).expand(1, -1, *small.shape[2:])
-            extra = [
-                m - ((n - 1) * s - 2 * p + d * (k - 1) + 1)
-                for m, n, s, p, d, k in zip(
-                    large.shape[2:], small.shape[2:], geometry.stride, geometry.padding, geometry.dilation,
-                    geometry.kernel, strict=True,
-                )
-            ]  # fmt: skip
-            return torch.ops.aten.convolution(
-                constant,
-                weight,
-                None,
-                geometry.stride,
-                geometry.padding,
-                geometry.dilation,
-                True,
-                extra,
-                geometry.groups,
-            )
-        if geometry.transposed:
+        geometry = self.geometry
+        if geometry.transposed and not self.units_on_large:
             return mean.new_zeros(())
-        response = (self.rows(weight).unflatten(-1, (-1, self._offsets)).sum(-1) * self._by_group(mean)).sum(
-            -1
-        )  # (G, U)
-        return _channels(response.flatten(), small)
+        weight = self.weight.detach().to(mean.dtype)
+        weight = weight.unflatten(0, (geometry.groups, -1)).unflatten(
+            -1, (-1, *[1] * isinstance(self.layer, nn.Linear))
+        )
+        per_group = mean.view(geometry.groups, -1)
+        # A map of ones, with the weights of all channels added up by their means: the same as the map of means itself.
+        if self.units_on_large:
+            summed = torch.einsum("gsu...,gs->gu...", weight, per_group).flatten(0, 1).unsqueeze(0)  # (1, L, *k)
+            return geometry.transposed_convolution(small.new_ones((1, 1, *small.shape[2:])), summed, large.shape[2:])
+        summed = torch.einsum("gul...,gl->gu...", weight, per_group).flatten(0, 1).unsqueeze(1)  # (S, 1, *k)
+        return geometry.convolution(geometry.pad(self.layer, large.new_ones((1, 1, *large.shape[2:]))), summed)
 
-    def _sums_of_small_units(self, large: Tensor, gate: Tensor, activation: Tensor, mean: Tensor | None) -> Sums:
+    def _sums_of_small_units(self, large: Tensor, gate: Tensor, activation: Tensor) -> Sums:
         geometry = self.geometry
         correlation = geometry.correlate(gate, large)
-        gate_sum = gate.sum((0, *range(2, gate.dim())))  # (S,)
-        if mean is not None:
-            means = self._by_group(mean).repeat_interleave(len(gate_sum) // geometry.groups, 0).flatten(1)  # (S, L/G)
-            correlation = correlation - _spread(gate_sum[:, None] * means, correlation)
         if self.rule.reconstruction == "own":
-            memory = gate_sum.view(geometry.groups, -1)  # (G, U)
+            memory = gate.sum((0, *range(2, gate.dim()))).view(geometry.groups, -1)  # (G, U)
             self._use(memory.abs())
         else:
             units = geometry.by_group(activation)  # (B, G, U, N)
@@ -172,16 +158,11 @@ class Site:
             self._use(memory.diagonal(dim1=-2, dim2=-1))
         return Sums(correlation, memory, _count(gate))
 
-    def _sums_of_large_units(self, small: Tensor, gate: Tensor, activation: Tensor, mean: Tensor | None) -> Sums:
+    def _sums_of_large_units(self, small: Tensor, gate: Tensor, activation: Tensor) -> Sums:
         geometry, size = self.geometry, tuple(small.shape[2:])
         correlation = geometry.correlate(small, gate)
-        if mean is not None or self.rule.reconstruction == "own":
-            gate_sum = geometry.window_sums(gate, size)  # (G, U, *k)
-        if mean is not None:
-            per_channel = gate_sum.repeat_interleave(len(mean) // geometry.groups, 0)  # (S, U, *k)
-            correlation = correlation - mean.view(-1, *[1] * (correlation.dim() - 1)) * per_channel
         if self.rule.reconstruction == "own":
-            memory = gate_sum.flatten(2)  # (G, U, K)
+            memory = geometry.window_sums(gate, size).flatten(2)  # (G, U, K)
             self._use(memory.flatten(1).abs())
         else:
             memory = geometry.window_moments(activation, size)  # (G, U, K, U, K)
@@ -287,19 +268,10 @@ class Site:
     def _offsets(self) -> int:
         return math.prod(self.geometry.kernel)
 
-    def _by_group(self, per_channel: Tensor) -> Tensor:
-        """(C,) → (G, 1, C/G)."""
-        return per_channel.view(self.geometry.groups, 1, -1)
-
 
 def _channels(values: Tensor, map_: Tensor) -> Tensor:
     """(C,) → (1, C, 1, …), to be broadcast over a map."""
     return values.view(1, -1, *[1] * (map_.dim() - 2))
-
-
-def _spread(values: Tensor, weight: Tensor) -> Tensor:
-    """(S, L/G) → (S, L/G, 1, …), the same at all offsets of a weight."""
-    return values.view(*values.shape, *[1] * (weight.dim() - 2))
 
 
 def _count(small: Tensor) -> Tensor:

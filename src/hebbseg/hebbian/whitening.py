@@ -30,8 +30,8 @@ class Whitening(Protocol):
     forwards: int
     averages: dict[str, Running]
 
-    def include(self, signal: Tensor, mean: Tensor) -> None:
-        """Looks at the signal (B, C, *n), whose running channel means are given, every `EVERY` forwards."""
+    def include(self, signal: Tensor) -> None:
+        """Looks at the centred signal (B, C, *n) every `EVERY` forwards."""
         ...
 
     def decorrelate(self, rows: Tensor) -> Tensor:
@@ -68,9 +68,9 @@ class FullWhitening:
     _metric: Tensor | None = None
     _inverse: Tensor | None = None
 
-    def include(self, signal: Tensor, mean: Tensor) -> None:
+    def include(self, signal: Tensor) -> None:
         if self.forwards % EVERY == 0:
-            covariance = patch_covariance(_centred(signal, mean), self.kernel, self.dilation, self.groups)
+            covariance = patch_covariance(signal, self.kernel, self.dilation, self.groups)
             self.averages["covariance"].include(covariance)
             self.forget_derived()
         self.forwards += 1
@@ -114,12 +114,11 @@ class SeparableWhitening:
     forwards: int = 0
     _eigen: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def include(self, signal: Tensor, mean: Tensor) -> None:
+    def include(self, signal: Tensor) -> None:
         if self.forwards % EVERY == 0:
-            centred = _centred(signal, mean)
             one = (1,) * len(self.kernel)
-            self.averages["channels"].include(patch_covariance(centred, one, one, self.groups))
-            each = patch_covariance(centred, self.kernel, self.dilation, centred.shape[1])  # (C, K, K)
+            self.averages["channels"].include(patch_covariance(signal, one, one, self.groups))
+            each = patch_covariance(signal, self.kernel, self.dilation, signal.shape[1])  # (C, K, K)
             self.averages["offsets"].include(each.unflatten(0, (self.groups, -1)).mean(1))
             self.forget_derived()
         self.forwards += 1
@@ -150,7 +149,3 @@ class SeparableWhitening:
             scale = spectrum.mean((1, 2), keepdim=True).clamp_min(torch.finfo(a.dtype).tiny)
             self._eigen = u, v, (spectrum / scale + self.strength) / (1 + self.strength)
         return self._eigen
-
-
-def _centred(signal: Tensor, mean: Tensor) -> Tensor:
-    return signal - mean.view(1, -1, *[1] * (signal.dim() - 2))
