@@ -41,7 +41,7 @@ def measure(runs: int) -> tuple[float, float, float]:
         line = [
             sys.executable,
             "-m",
-            "hebbseg.cli",
+            "hebbseg",
             "report",
             str(root / "runs"),
             "-o",

@@ -25,7 +25,7 @@ def test_help_answers_at_once_without_torch():
     for _ in range(3):
         start = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", "hebbseg.cli", "--help"], capture_output=True, encoding="utf-8", check=True
+            [sys.executable, "-m", "hebbseg", "--help"], capture_output=True, encoding="utf-8", check=True
         )
         times.append(time.perf_counter() - start)
     assert "check" in done.stdout
@@ -39,6 +39,11 @@ def test_help_answers_at_once_without_torch():
 def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     assert run(monkeypatch, "--version") == 0
     assert capsys.readouterr().out.strip() == f"hebbseg {__version__}"
+
+
+def test_python_dash_m_is_the_command_line():
+    done = subprocess.run([sys.executable, "-m", "hebbseg", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"hebbseg {__version__}"
 
 
 def test_check_json_is_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -103,7 +108,7 @@ def test_errors_are_one_message_and_exit_code_2(
 
 def test_debug_shows_the_traceback(tmp_path: Path):
     done = subprocess.run(
-        [sys.executable, "-m", "hebbseg.cli", "check", str(tmp_path), "--debug"],
+        [sys.executable, "-m", "hebbseg", "check", str(tmp_path), "--debug"],
         capture_output=True,
         encoding="utf-8",
         check=False,

@@ -209,7 +209,7 @@ def test_ctrl_c_saves_exits_with_130_and_says_how_to_go_on(
     small = ["--size", "32x32", "--features", "4,8", "--set", "labelled_batch=2", "--init", "random"]
     arguments = ["train", GLANDS, "-o", str(tmp_path / "run"), *small, "--updates", "100000"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "hebbseg.cli", *arguments],
+        [sys.executable, "-m", "hebbseg", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     for _ in range(600):

@@ -298,7 +298,7 @@ def test_what_is_wrong_is_found_before_further_processes_start(
 def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
     options = TINY | {"features": "4,8", "size": "32x32", "devices": 2, "accelerator": "cpu", "init": "random"}
     options |= {"norm": "none", "optimiser": "sgd", "learning_rate": 1e30, "clip": "none", "warm_up": 0}
-    command = [sys.executable, "-m", "hebbseg.cli", "train", DATA, "-o", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "hebbseg", "train", DATA, "-o", str(tmp_path / "run")]
     command += [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
