@@ -1,6 +1,7 @@
 """The whole report: from run folders, made up and really trained, to a page and files."""
 
 import base64
+import csv
 import json
 import re
 import shutil
@@ -69,6 +70,30 @@ def test_page_holds_everything_and_loads_nothing(tmp_path: Path) -> None:
         assert {f"{name}.csv", f"{name}.tex"} <= {path.name for path in done.tables}
     inputs = re.findall(r"\\input\{(.*?)\}", (tmp_path / "t" / "all.tex").read_text(encoding="utf-8"))
     assert all((tmp_path / "t" / name).is_file() for name in inputs) and len(inputs) > 10
+
+
+def test_every_run_is_a_row_of_plain_numbers(tmp_path: Path) -> None:
+    make_sota(tmp_path / "a", seeds=2, arms=("Supervised", "EM"), regimes=("1%", "10%"))
+    make_ablation(tmp_path / "temperature", "temperature")
+    make_ablation(tmp_path / "probe", "probe")
+    done = write_report([tmp_path], tmp_path / "r.html", tables=tmp_path / "t")
+    with (tmp_path / "t" / "runs.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(done.results.runs)
+    by_name = {row["run"]: row for row in rows}
+    for run in done.results.runs:
+        row = by_name[run.folder.name]
+        assert (row["dataset"], row["labelled_percent"] + "%", int(row["seed"]), row["arm"]) == (
+            run.dataset, run.labelled, run.seed, run.arm,
+        )  # fmt: skip
+        for name, value in run.metrics.items():
+            scale = 1 if name in ("hd95", "asd") else 100
+            assert float(row[name]) == pytest.approx(scale * value, abs=1e-3), name
+        assert {name: float(row[f"probe.{name}"]) for name in run.levels} == pytest.approx(
+            {name: 100 * value for name, value in run.levels.items()}, abs=1e-3
+        )
+        assert all(row[name] == str(value) for name, value in run.axes.items())
+    assert str(tmp_path) not in (tmp_path / "t" / "runs.csv").read_text(encoding="utf-8"), "no path of this machine"
 
 
 def test_same_runs_same_page(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ def report(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The page.")] = Path("report.html"),
     tables: Annotated[
-        Path | None, typer.Option("--tables", metavar="FOLDER", help="Also write every table as CSV and LaTeX here.")
+        Path | None,
+        typer.Option("--tables", metavar="FOLDER", help="Also write every table as CSV and LaTeX here, and runs.csv."),
     ] = None,
     pictures: Annotated[
         bool,

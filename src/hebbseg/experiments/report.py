@@ -22,9 +22,11 @@ from hebbseg.experiments.sections import (
     unread_table,
 )
 from hebbseg.experiments.tables import Table, as_csv, as_latex
+from hebbseg.experiments.tidy import tidy_csv
 from hebbseg.files import write_text
 
 PREVIEW = "all.tex"
+RUNS = "runs.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,8 @@ def write_report(
     Arguments:
         roots: run folders, or folders that hold some.
         page: one HTML file, pictures and all inside.
-        tables: a folder for each table as CSV and LaTeX, and `PREVIEW`, a document with all of them.
+        tables: a folder for each table as CSV and LaTeX, `PREVIEW`, a document with all of them, and `RUNS`, a row
+            of plain numbers for each run.
         pictures: predictions and filters, too, for which models and data must still be where they were.
         force: replace what is there.
     """
@@ -63,7 +66,7 @@ def write_report(
     ]
     sections = _with_unique_names(sections)
     runs = runs_table(results.runs)
-    written = _write_tables([*_tables(sections), runs], folder) if folder is not None else ()
+    written = () if folder is None else _write_tables(_tables(sections), results.runs, folder)
     environment = Environment(
         loader=PackageLoader("hebbseg.experiments", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -127,15 +130,14 @@ def _with_unique_names(sections: Sequence[Section]) -> list[Section]:
     return answer
 
 
-def _write_tables(tables: Sequence[Table], folder: Path) -> tuple[Path, ...]:
-    written = []
+def _write_tables(tables: Sequence[Table], runs: Sequence[RunResult], folder: Path) -> tuple[Path, ...]:
+    write_text(folder / RUNS, tidy_csv(runs))
+    written = [folder / RUNS]
     for table in tables:
         for suffix, text in ((".csv", as_csv(table)), (".tex", as_latex(table))):
-            if table.name == "runs" and suffix == ".tex":
-                continue  # a list of folders and commands is nothing to print
             written.append(folder / f"{table.name}{suffix}")
             write_text(written[-1], text)
-    inputs = "".join(rf"\input{{{table.name}.tex}}" + "\n\\clearpage\n" for table in tables if table.name != "runs")
+    inputs = "".join(rf"\input{{{table.name}.tex}}" + "\n\\clearpage\n" for table in tables)
     preamble = (
         "\\documentclass{article}\n\\usepackage[utf8]{inputenc}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n"
     )
