@@ -125,6 +125,14 @@ def test_changed_data_refuse_to_resume(finished: Path, monkeypatch: pytest.Monke
         (finished / "run.json").write_text(json.dumps(run))
 
 
+def test_what_the_initialisation_does_not_read_may_change(finished: Path, tmp_path: Path) -> None:
+    """A default of stage 1 that moves between two versions must not strand a cut-off run from random weights."""
+    train(tmp_path / "run", init="random")
+    Segmenter.train(DATA, tmp_path / "run", resume=True, quiet=True, **(TINY | {"init": "random", "whiten": 3.0}))
+    with pytest.raises(HebbsegError, match=r"whiten: 1\.0 then, 3\.0 now"):
+        Segmenter.train(DATA, finished, resume=True, quiet=True, **(TINY | {"whiten": 3.0}))
+
+
 def test_how_it_is_computed_may_change(finished: Path) -> None:
     Segmenter.train(DATA, finished, resume=True, quiet=True, **(TINY | {"checkpoint_every_s": 7.0}))
 

@@ -143,6 +143,19 @@ class Settings(BaseModel):
 
 # What may differ between a run and its resumption: how it is computed, not what.
 NOT_OF_THE_RESULT = frozenset({"checkpoint_every_s", "accelerator", "tensorboard"})
+# What only these initialisations read.
+READ_BY = {
+    frozenset({"hebbian"}): {
+        "rule", "temperature", "layerwise", "unit_norm", "centre", "standardise", "whiten", "settle",
+        "pretrain_epochs", "pretrain_rate", "pretrain_optimiser",
+    },
+    frozenset({"hebbian", "random-rescaled"}): {"part", "levels", "transpose"},
+}  # fmt: skip
+
+
+def without_effect(init: str) -> frozenset[str]:
+    """The settings that cannot change the result of a run with this initialisation."""
+    return NOT_OF_THE_RESULT.union(*(names for inits, names in READ_BY.items() if init not in inits))
 
 
 def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:

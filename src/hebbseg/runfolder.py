@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hebbseg import __version__
-from hebbseg.config import NOT_OF_THE_RESULT, Settings, make_settings
+from hebbseg.config import Settings, make_settings, without_effect
 from hebbseg.data.splits import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.files import write_json, write_text
@@ -91,7 +91,7 @@ class RunFolder:
     def _refuse_changes(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         # A run of a version that did not have a setting yet was made with what is now its default.
         old, new = make_settings("", {}).model_dump(mode="json") | before["settings"], now["settings"]
-        changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k) and k not in NOT_OF_THE_RESULT]
+        changed = [k for k in sorted((set(old) | set(new)) - without_effect(new["init"])) if old.get(k) != new.get(k)]
         if changed:
             listed = ", ".join(f"{key}: {old.get(key)!r} then, {new.get(key)!r} now" for key in changed)
             raise HebbsegError(

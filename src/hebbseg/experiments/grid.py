@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from hebbseg.config import NOT_OF_THE_RESULT, Settings, make_settings
+from hebbseg.config import Settings, make_settings, without_effect
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.places import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
@@ -26,14 +26,6 @@ OF_STAGE_2 = frozenset(
     }
 )  # fmt: skip
 WITHOUT_STAGE_1 = frozenset({"random"})
-# What only these initialisations read; to the others it is no part of a result.
-READ_BY = {
-    frozenset({"hebbian"}): {
-        "rule", "temperature", "layerwise", "unit_norm", "centre", "standardise", "whiten", "settle",
-        "pretrain_epochs", "pretrain_rate", "pretrain_optimiser",
-    },
-    frozenset({"hebbian", "random-rescaled"}): {"part", "levels", "transpose"},
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +126,7 @@ def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ..
 
 def _facts(settings: Settings, known_by: str) -> dict[str, Any]:
     """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run."""
-    unread = set().union(*(names for inits, names in READ_BY.items() if settings.init not in inits))
-    dumped = settings.model_dump(mode="json", exclude=set(NOT_OF_THE_RESULT) | unread)
-    return dumped | {"data": known_by}
+    return settings.model_dump(mode="json", exclude=set(without_effect(settings.init))) | {"data": known_by}
 
 
 def _hash(facts: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hebbseg.config import NOT_OF_THE_RESULT
+from hebbseg.config import without_effect
 from hebbseg.errors import HebbsegError
 
 METRICS = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
@@ -16,12 +16,8 @@ BASELINE = "Supervised"
 AVERAGED = frozenset({"fold", "seed"})  # the axes that a mean goes over
 METHOD_NAMES = {"em": "EM", "uamt": "UAMT", "cct": "CCT", "cps": "CPS", "urpc": "URPC", "dtc": "DTC", "bcp": "BCP"}
 INIT_NAMES = {"vae": "VAE", "superpix": "SuperpixSSL", "random-rescaled": "Random, rescaled"}
-# Settings that say which arm, regime or repetition a run is, and those that only Hebbian learning reads.
+# Settings that say which arm, regime or repetition a run is.
 NAMED_ELSEWHERE = {"data", "labelled", "folds", "fold", "seed", "init", "method", "rule", "transpose"}
-OF_STAGE1 = {
-    "temperature", "part", "levels", "layerwise", "unit_norm", "centre", "standardise", "whiten", "settle",
-    "pretrain_epochs", "pretrain_batch", "pretrain_rate", "pretrain_optimiser",
-}  # fmt: skip
 
 Pair = tuple[int | None, int]
 
@@ -248,11 +244,11 @@ def _with_varied_settings(runs: Iterable[RunResult]) -> list[RunResult]:
 
 
 def _read_by(name: str, run: RunResult) -> bool:
-    return name in run.settings and (name not in OF_STAGE1 or run.settings["init"] == "hebbian")
+    return name in run.settings and name not in without_effect(run.settings["init"])
 
 
 def _varies(name: str, runs: Sequence[RunResult]) -> bool:
-    if name in NAMED_ELSEWHERE - {"data"} or name in NOT_OF_THE_RESULT:
+    if name in NAMED_ELSEWHERE - {"data"}:
         return False
     return len({json.dumps(run.settings[name]) for run in runs if _read_by(name, run)}) > 1
 
