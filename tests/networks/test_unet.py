@@ -4,6 +4,7 @@ from torch import nn
 
 from hebbseg import UNet
 from hebbseg.errors import HebbsegError
+from hebbseg.networks.unet import MaxPool
 
 SMALL = {"features": (4, 6, 8)}
 
@@ -87,3 +88,15 @@ def test_bad_options(options: dict, word: str) -> None:
 def test_wrong_input_is_named() -> None:
     with pytest.raises(HebbsegError, match=r"\(1, 1, 16, 16\).*3 channels"):
         UNet(**SMALL)(torch.rand(1, 1, 16, 16))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 6), (2, 3, 7, 6), (1, 2, 4, 6, 8), (2, 3, 10)])
+def test_pooling_is_the_same_with_and_without_gradients(shape: tuple[int, ...]) -> None:
+    pool = MaxPool(len(shape) - 2)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x.view(-1)[5] = torch.nan
+    expected = pool(x.clone().requires_grad_()).detach()
+    assert torch.equal(expected.isnan(), pool(x).isnan()) and expected.isnan().any()
+    assert torch.equal(expected.nan_to_num(), pool(x).nan_to_num())
+    volume = x.contiguous(memory_format=torch.channels_last_3d) if x.dim() == 5 else x
+    assert torch.equal(pool(volume).nan_to_num(), expected.nan_to_num())

