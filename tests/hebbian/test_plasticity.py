@@ -395,6 +395,19 @@ def test_a_stopped_stage_goes_on_exactly_as_if_it_had_not() -> None:
         assert torch.equal(value, second.state_dict()[name]), name
 
 
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("temperature", [0.003, 0.05, 1.0, 50.0])
+def test_the_gate_is_the_softmax_across_units(dim: int, temperature: float) -> None:
+    y = torch.randn(2, 3, 5, 7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = (y / temperature).softmax(dim)
+    torch.testing.assert_close(SoftWTA(temperature=temperature).gate(y, dim), expected, atol=1e-12, rtol=1e-9)
+    gate = SoftWTA(temperature=temperature).gate(y.float(), dim)
+    torch.testing.assert_close(gate, expected.float(), atol=2e-5, rtol=1e-3)
+    assert not ((gate > 0) & (gate < torch.finfo(gate.dtype).tiny)).any(), "denormal numbers are slow"
+    y[0, 1, 2, 3, 1] = torch.inf
+    assert SoftWTA(temperature=temperature).gate(y, dim).isnan().any(), "must not be hidden from who checks for it"
+
+
 def test_the_gate_of_a_large_channels_last_map_is_the_softmax() -> None:
     """It is computed in parts, the last of them smaller."""
     y = torch.randn(1, 3, 300, 301).to(memory_format=torch.channels_last)

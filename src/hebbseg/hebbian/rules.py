@@ -91,6 +91,8 @@ class SoftWTA:
             for part, into in zip(_rows(units_last).split(rows), _rows(gate).split(rows), strict=True):
                 torch.softmax(part * (1 / self.temperature), -1, out=into)
             return gate.movedim(-1, dim)
+        if y.device.type == "cpu" and not y.requires_grad:
+            return _softmax_across(y, dim, 1 / self.temperature)
         return (y * (1 / self.temperature)).softmax(dim)
 
 
@@ -108,6 +110,17 @@ class HebbianPCA:
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
         return y
+
+
+def _softmax_across(y: Tensor, dim: int, scale: float) -> Tensor:
+    """softmax(scale · y) along an axis that is not the last in memory, one whole map at a time.
+
+    Gates of units so far behind that only denormal numbers could tell them from 0 (which processors handle slowly) are
+    all the same tiny number.
+    """
+    lowest = math.log(torch.finfo(y.dtype).tiny) / 2
+    gate = torch.add(y.amax(dim, keepdim=True) * -scale, y, alpha=scale).clamp_min_(lowest).exp_()
+    return gate.mul_(gate.sum(dim, keepdim=True).reciprocal_())
 
 
 def _rows(units_last: Tensor) -> Tensor:
