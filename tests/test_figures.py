@@ -2,8 +2,11 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from safetensors.torch import load_file
 
+from hebbseg import Segmenter
 from hebbseg.figures import draw_grid, draw_history
+from hebbseg.filters import learned_filters
 
 HISTORY = [
     {"stage": "pretrain", "step": s, "moved": 0.5 / s, "effective_units": 0.8, "cosine": 0.1, "rank": 0.9}
@@ -32,3 +35,15 @@ def test_grid_has_three_to_a_row(tmp_path: Path) -> None:
     draw_grid(pictures[:2], tmp_path / "two.png", "two")
     four, two = (Image.open(tmp_path / name).size for name in ("four.png", "two.png"))
     assert four[0] > two[0] and four[1] > two[1]
+
+
+def test_filters_of_a_transposed_layer_lie_as_those_of_a_convolution(tmp_path: Path) -> None:
+    Segmenter.train(
+        "phantom:glands?n=6&size=32", tmp_path / "run", quiet=True, labelled="2", size=(32, 32), features=(4, 8), updates=1,
+        labelled_batch=2, part="decoder", levels="all", pretrain_epochs=1,
+    )  # fmt: skip
+    layer, before, after = learned_filters(tmp_path / "run", seed=0)
+    assert layer == "decoder.level0.up"
+    assert before.shape == after.shape == (4, 8, 2, 2), "output channels first"
+    weight = load_file(tmp_path / "run" / "pretrained.safetensors")["decoder.level0.up.weight"]
+    assert np.array_equal(after[1, 5], weight[5, 1].numpy()) and not np.allclose(before, after)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from torch.nn.modules.conv import _ConvTransposeNd
 
 from hebbseg.errors import HebbsegError
 from hebbseg.figures import plt
@@ -18,21 +19,24 @@ CHANNELS_AT_MOST = 16
 def learned_filters(folder: Path, seed: int) -> tuple[str, np.ndarray, np.ndarray]:
     """The first layer that learned in a run, its filters as random numbers made them, and after stage 1.
 
-    Shapes: (units, channels, h, w); of volumes the middle slice. Raises HebbsegError if the run's files do not have them.
+    Shapes: (output channels, input channels, h, w), of transposed convolutions too; of volumes the
+    middle slice. Raises HebbsegError if the run's files do not have them.
     """
     weights, described = load_model(folder / "pretrained.safetensors")
     try:
         layer = next(iter(json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))))
-        before = UNet(**described["network"], seed=seed).state_dict()[f"{layer}.weight"]
-        banks = [bank.numpy() for bank in (before, weights[f"{layer}.weight"])]
-    except (KeyError, TypeError, ValueError, OSError, StopIteration) as error:
+        module = UNet(**described["network"], seed=seed).get_submodule(layer)
+        banks = [bank.detach().numpy() for bank in (module.get_parameter("weight"), weights[f"{layer}.weight"])]
+        if isinstance(module, _ConvTransposeNd):
+            banks = [bank.swapaxes(0, 1) for bank in banks]
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, StopIteration) as error:
         raise HebbsegError(f"{folder}: the weights of stage 1 are of another network ({error!r}).") from error
     first, last = (bank[:, :, bank.shape[2] // 2] if bank.ndim == 5 else bank for bank in banks)
     return layer, first, last
 
 
 def draw_filters(before: np.ndarray, after: np.ndarray) -> Figure:
-    """One or three channels: a patch for each unit, in grey or colour. More: a row of patches, one for each channel."""
+    """One or three input channels: a patch for each output channel, in grey or colour. More: a row of patches for each."""
     banks = {"before": before[:UNITS_AT_MOST], "after": after[:UNITS_AT_MOST]}
     if before.shape[1] in (1, 3):
         figure, axes = plt.subplots(
@@ -47,7 +51,7 @@ def draw_filters(before: np.ndarray, after: np.ndarray) -> Figure:
         figure, axes = plt.subplots(1, 2, figsize=(9, 4.6), squeeze=False, layout="constrained")
         for axis, (name, bank) in zip(axes[0], banks.items(), strict=True):
             axis.imshow(_mosaic(bank[:, :CHANNELS_AT_MOST]), cmap="gray", vmin=0, vmax=1)
-            axis.set(title=name, xlabel="input channel", ylabel="unit")
+            axis.set(title=name, xlabel="input channel", ylabel="output channel")
     for axis in axes.flat:
         axis.set_xticks([])
         axis.set_yticks([])
