@@ -90,9 +90,9 @@ def _predicted(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
 def _images(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Picture]:
     regimes = list(shown[0].predictions)
     columns = 2 + len(regimes)
-    figure, axes = plt.subplots(
-        len(shown), columns, figsize=(1.9 * columns, 2.1 * len(shown)), squeeze=False, layout="constrained"
-    )
+    tallest = max(one.target.shape[0] / one.target.shape[1] for one in shown)
+    size = (1.9 * columns, (0.3 + 1.8 * tallest) * len(shown))
+    figure, axes = plt.subplots(len(shown), columns, figsize=size, squeeze=False, layout="constrained")
     for row, one in zip(axes, shown, strict=True):
         nothing = np.zeros_like(one.target)
         panels: list[_Panel] = [(one.case.id, nothing, None), ("target", one.target, None)]
