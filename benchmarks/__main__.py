@@ -12,6 +12,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from hebbseg.allocation import keep_freed_memory
+
 SUITES = ("hebbian", "training", "methods", "loading", "evaluation", "report")
 
 
@@ -21,6 +23,7 @@ def main(names: list[str]) -> None:
     if unknown:
         console.print(f"No benchmark {sorted(unknown)}; there are {', '.join(SUITES)}.")
         raise SystemExit(2)
+    keep_freed_memory()  # as in every run
     rows = []
     for name in names or SUITES:
         console.print(f"[bold]{name}[/] …")

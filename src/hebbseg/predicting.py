@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image as Pillow
 from torch import Tensor
 
+from hebbseg.allocation import keep_freed_memory
 from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
 from hebbseg.data.formats import is_dicom, mask_suffix, read_image, stem_of, suffix_of, write_mask
 from hebbseg.data.imagefile import Image
@@ -117,6 +118,7 @@ def predict_files(
 ) -> Outcome:
     """Predicts one image after the other with the mean of all segmenters; a file that fails does not stop the rest."""
     check_ensemble(segmenters)
+    keep_freed_memory()
     reporter = reporter or Quiet()
     masks: list[Path] = []
     failures: list[str] = []

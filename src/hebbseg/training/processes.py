@@ -5,12 +5,14 @@ from contextlib import contextmanager
 
 from lightning_fabric import Fabric
 
+from hebbseg.allocation import keep_freed_memory
 from hebbseg.config import Settings
 from hebbseg.errors import HebbsegError
 
 
 def make_fabric(settings: Settings) -> Fabric:
     """Devices, precision and processes of a run; `launched` starts the further processes."""
+    keep_freed_memory()
     several = settings.devices * settings.num_nodes > 1
     return Fabric(
         accelerator=settings.accelerator,
