@@ -68,8 +68,8 @@ class UpBlock(nn.Module):
 class MaxPool(nn.Module):
     """The largest of each block of 2 along every axis, as `nn.MaxPool2d(2)` and its kin give it.
 
-    On a CPU and without gradients it compares every second row (then column) with its neighbour: the same numbers, ten
-    times as fast as the general kernel there.
+    On a CPU and without gradients it compares every second row (then column) with its neighbour: the same numbers, and
+    much faster than the general kernel there.
     """
 
     def __init__(self, spatial_dims: int) -> None:
