@@ -3,7 +3,8 @@
     python -m benchmarks.compare glas:PATH docs/results/glas-10.csv --labelled 10% --set updates=300 --seeds 5 \\
         --arm scratch --arm random-rescaled --arm hebbian --arm "mild: init=hebbian whiten=4"
 
-Every arm of a seed has the same split, batches and augmentation. With ``--selection`` the official test side is not
+Every arm of a seed has the same split, batches and augmentation, and the masks alone (method=supervised) unless told
+otherwise. With ``--selection`` the official test side is not
 touched: the training side is divided into five folds, of which seed k tests on fold k mod 5; choices are made that way.
 """
 
@@ -48,7 +49,7 @@ def assignments(text: str) -> dict[str, object]:
 
 
 def one(args: argparse.Namespace, source: Source, text: str, labelled: str, seed: int) -> dict[str, object]:
-    options = assignments(" ".join([*args.set, text])) | {"labelled": labelled, "seed": seed}
+    options = assignments(" ".join(["method=supervised", *args.set, text])) | {"labelled": labelled, "seed": seed}
     if args.selection:
         options |= {"folds": FOLDS, "fold": seed % FOLDS}
     settings = make_settings(args.data, options)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 # Long enough that five kills fit into each stage; checkpoints as often as there is something to save.
 OPTIONS = {
     "labelled": "6", "features": (8, 16, 32), "size": (64, 64), "updates": 400, "checkpoint_every_s": 0.0,
-    "pretrain_epochs": 60, "settle": 0.0, "seed": 3,
+    "pretrain_epochs": 60, "settle": 0.0, "method": "supervised", "seed": 3,
 }  # fmt: skip
 SCRIPT = """
 from pathlib import Path

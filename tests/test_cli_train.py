@@ -234,6 +234,8 @@ def test_help_method_explains_the_method_and_its_options(
     assert command(monkeypatch, "train", "--method", "uamt", "--help-method") == 0
     printed = capsys.readouterr().out
     assert "passes=8" in printed and "T stochastic passes" in printed
+    assert command(monkeypatch, "train", "--help-method") == 0
+    assert "auto: " in capsys.readouterr().out
 
 
 def test_tensorboard_gets_every_number_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from hebbseg import Segmenter
 from hebbseg.config import Settings, make_settings
 from hebbseg.errors import HebbsegError
+from hebbseg.methods import WITH_UNLABELLED
 from hebbseg.opening import draw_split, open_cases
 from hebbseg.pipeline import pretrain_only
 from hebbseg.progress import Quiet
@@ -224,6 +225,7 @@ def test_pictures_at_their_own_size_in_patches(tmp_path: Path) -> None:
         ({"inti": "hebbian"}, "Unknown option 'inti'. Did you mean 'init'"),
         ({"init": "hebian"}, "init='hebian'.*Did you mean 'hebbian'"),
         ({"method": "supervized"}, "method 'supervized'. Did you mean 'supervised'"),
+        ({"method_options": {"weight": 3}}, "method_options.weight: which method's"),
         ({"temperature": -1}, "temperature=-1.*greater than 0"),
         ({"updates": 0}, "updates=0"),
         ({"test": "some"}, "test='some'.*auto, official"),
@@ -233,6 +235,18 @@ def test_bad_options_are_named_before_anything_is_written(options: dict, words: 
     with pytest.raises(HebbsegError, match=words):
         train(tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("labelled, method", [("4", WITH_UNLABELLED), ("100%", "supervised")])
+def test_the_default_method_learns_from_images_without_masks_where_there_are_some(
+    labelled: str, method: str, tmp_path: Path
+) -> None:
+    train(tmp_path / "auto", labelled=labelled, updates=3)
+    train(tmp_path / "named", labelled=labelled, updates=3, method=method)
+    run = json.loads((tmp_path / "auto" / "run.json").read_text(encoding="utf-8"))
+    assert run["settings"]["method"] == method
+    results = [(tmp_path / name / "metrics.csv").read_text(encoding="utf-8") for name in ("auto", "named")]
+    assert results[0] == results[1]
 
 
 def test_settings_are_frozen() -> None:

@@ -25,6 +25,7 @@ BASELINE, OURS = "random", "hebbian"
 MOST_SEEDS = 8
 SETTINGS: dict[str, Any] = {
     "labelled": "4",
+    "method": "supervised",
     "size": "64x64",
     "features": "8,16,32,64",
     "updates": 150,

@@ -20,8 +20,7 @@ from hebbseg.evaluation.overlay import overlay
 from hebbseg.figures import draw_grid, draw_history
 from hebbseg.files import write_json
 from hebbseg.hebbian.diagnostics import as_dict
-from hebbseg.methods import make_method, method_class
-from hebbseg.methods.options import checked_options
+from hebbseg.methods import check_method, make_method, method_for
 from hebbseg.networks.unet import UNet
 from hebbseg.opening import draw_split, open_cases
 from hebbseg.progress import Quiet, Reporter, WithTensorBoard, require_tensorboard
@@ -59,7 +58,7 @@ def run(
         notes: written into run.json.
     """
     reporter = reporter or Quiet()
-    checked_options(settings.method, method_class(settings.method), settings.method_options)
+    check_method(settings.method, settings.method_options)
     _check_start(settings)
     fabric = make_fabric(settings)
     source = source or open_cases(settings, reporter)
@@ -74,6 +73,7 @@ def run(
             f"{settings.data}: the masks hold only one class ({source.classes[0].name or source.classes[0].value}), so there "
             "is nothing to tell apart. Are they the right masks? `hebbseg check` shows what was read."
         )
+    settings = _with_method(settings, len(split.training.unlabelled), reporter)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
     state = folder.begin(settings, split, resume=resume)
     if notes:
@@ -103,6 +103,14 @@ def _check_start(settings: Settings) -> None:
     check_init(settings.init, settings.init_options)
     if settings.tensorboard:
         require_tensorboard()
+
+
+def _with_method(settings: Settings, unlabelled: int, reporter: Reporter) -> Settings:
+    method = method_for(settings.method, unlabelled=unlabelled)
+    if method == settings.method:
+        return settings
+    reporter.say(f"method: {method}, as {unlabelled or 'no'} training images are without a mask.")
+    return settings.model_copy(update={"method": method})
 
 
 def _with_tensorboard(reporter: Reporter, settings: Settings, folder: RunFolder) -> AbstractContextManager[Reporter]:

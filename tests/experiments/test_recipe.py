@@ -110,6 +110,8 @@ def test_every_recipe_of_the_project_is_right(path: Path, tmp_path: Path) -> Non
     runs = plan(recipe, (tmp_path, "--data-root"))
     repeats = {(run.settings.seed, run.settings.fold) for run in runs}
     assert len(repeats) >= 3, "paired repetitions"
+    if path.stem.startswith("study-"):  # the project's own, in one form
+        return
     experiment = path.stem.removesuffix("-paper").removesuffix("-small")
     forms = {found.stem.removeprefix(f"{experiment}-") for found in RECIPES.glob(f"{experiment}-*.toml")}
     assert forms == ({"small"} if "phantom" in experiment else {"small", "paper"})

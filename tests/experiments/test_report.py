@@ -18,7 +18,7 @@ from hebbseg.experiments.surfaces3d import surface
 from tests.experiments.runs import make_ablation, make_sota, summary
 from tests.tiny import command
 
-TINY = {"features": (4, 8), "updates": 3, "labelled_batch": 2, "pretrain_epochs": 1}
+TINY = {"features": (4, 8), "updates": 3, "labelled_batch": 2, "pretrain_epochs": 1, "method": "supervised"}
 
 
 class Outline(HTMLParser):

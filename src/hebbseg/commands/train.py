@@ -61,7 +61,7 @@ def train(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="How masks, and images without, are learned from; a wrong name lists all. [dim]\\[supervised][/]",
+            help="How masks, and images without, are learned from; a wrong name lists all. [dim]\\[auto][/]",
             rich_help_panel=LEARNING,
         ),
     ] = None,
@@ -139,7 +139,7 @@ def train(
     if help_method:
         from hebbseg.methods import method_help
 
-        typer.echo(method_help(method or "supervised"))
+        typer.echo(method_help(method or "auto"))
         return
     folder = output_folder(out, f"hebbseg train {data or 'my_data/'} -o run1")
     settings = _settings(context, data, folder, resume, time_budget, more)

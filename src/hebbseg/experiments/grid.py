@@ -13,8 +13,7 @@ from hebbseg.config import Settings, make_settings, without_effect
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.places import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
-from hebbseg.methods import method_class
-from hebbseg.methods.options import checked_options
+from hebbseg.methods import check_method
 from hebbseg.training.initial import INITS, check_init
 
 # Stage 1 sees no mask and ends before stage 2 begins: these do not change its weights.
@@ -149,7 +148,7 @@ def _check(settings: Settings) -> None:
 
 @cache
 def _check_method(name: str, options: tuple[tuple[str, Any], ...]) -> None:
-    checked_options(name, method_class(name), dict(options))
+    check_method(name, dict(options))
 
 
 def _refuse_twins(recipe: Recipe, runs: list[GridRun]) -> None:

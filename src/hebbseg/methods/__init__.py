@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hebbseg.data.augment import Augment
-from hebbseg.errors import look_up
+from hebbseg.errors import HebbsegError, look_up
 from hebbseg.methods.base import Method
 from hebbseg.methods.bcp import BidirectionalCopyPaste
 from hebbseg.methods.cct import CrossConsistency
@@ -33,6 +33,24 @@ METHODS: dict[str, type[Method]] = {
     "unimatch": UniMatch,
     "bcp": BidirectionalCopyPaste,
 }
+AUTO = "auto"
+WITH_UNLABELLED = "urpc"  # what auto is where images have no mask; docs/study.md says why
+
+
+def check_method(name: str, options: Mapping[str, Any]) -> None:
+    """Raises an error where the name or one of the options is wrong."""
+    if name != AUTO:
+        checked_options(name, method_class(name), options)
+    elif options:
+        raise HebbsegError(
+            f"method_options.{next(iter(options))}: which method's? With method=auto it depends on the data. "
+            f"Name the method, as in method={WITH_UNLABELLED}."
+        )
+
+
+def method_for(name: str, *, unlabelled: int) -> str:
+    """The name itself, or what ``auto`` stands for where so many training images come without a mask."""
+    return name if name != AUTO else WITH_UNLABELLED if unlabelled else "supervised"
 
 
 def method_class(name: str) -> type[Method]:
@@ -69,4 +87,9 @@ def list_options(name: str) -> list[Option]:
 
 def method_help(name: str) -> str:
     """What ``hebbseg train --method NAME --help-method`` prints."""
+    if name == AUTO:
+        return (
+            f"{AUTO}: {WITH_UNLABELLED} where training images are without a mask, supervised where all have one.\n\n"
+            + method_help(WITH_UNLABELLED)
+        )
     return help_text(name, method_class(name))

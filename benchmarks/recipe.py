@@ -1,0 +1,66 @@
+"""The study's final comparison as one table, from the runs of recipes/study-*.toml, and its paired differences.
+
+python -m benchmarks.recipe docs/results/recipe.csv runs/study-glas runs/study-pupils
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+from benchmarks.compare import interval
+from hebbseg.experiments.results import RunResult, read_results
+
+ARMS = {
+    "Supervised": "scratch",
+    "Random, rescaled": "random-rescaled",
+    "Hebbian SWTA": "hebbian",
+    "Default": "default",
+}
+COLUMNS = ("dataset", "labelled_percent", "seed", "arm", "dice", "dice_pooled")
+Row = dict[str, str]
+
+
+def as_row(run: RunResult) -> Row:
+    numbers = {name: f"{100 * run.metrics[name]:.3f}" for name in ("dice", "dice_pooled")}
+    return {
+        "dataset": run.dataset,
+        "labelled_percent": run.labelled.rstrip("%"),
+        "seed": str(run.seed),
+        "arm": ARMS[run.arm],
+    } | numbers
+
+
+def differences(rows: list[Row]) -> list[str]:
+    """One line for each data set, regime and arm: the mean, and what it is above scratch and above the control."""
+    cells: dict[tuple[str, float, str], dict[str, float]] = {}
+    for row in rows:
+        key = row["dataset"], float(row["labelled_percent"]), row["arm"]
+        cells.setdefault(key, {})[row["seed"]] = float(row["dice"])
+    lines = []
+    for (dataset, percent, arm), values in sorted(cells.items()):
+        line = f"{dataset} {percent:g} % {arm}: {interval(list(values.values()))}"
+        for other in ("scratch", "random-rescaled"):
+            base = cells.get((dataset, percent, other), {})
+            pairs = [values[seed] - base[seed] for seed in values if seed in base]
+            if arm not in ("scratch", other) and pairs:
+                line += f"; − {other} {interval(pairs)}"
+        lines.append(line)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
+    args = parser.parse_args()
+    rows = [as_row(run) for run in read_results(args.runs).runs if run.arm in ARMS]
+    rows.sort(key=lambda row: (row["dataset"], float(row["labelled_percent"]), int(row["seed"]), row["arm"]))
+    with args.table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print("\n".join(differences(rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The study's final table: which columns, which arms, and differences that are paired by seed."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks import recipe
+
+from tests.experiments.runs import make_sota
+
+
+def test_the_table_has_the_arms_of_the_study_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = make_sota(tmp_path / "runs", arms=("Supervised", "EM"), regimes=("1%", "10%"), seeds=3)
+    monkeypatch.setattr(sys, "argv", ["recipe", str(tmp_path / "recipe.csv"), str(runs)])
+    recipe.main()
+    rows = list(csv.DictReader((tmp_path / "recipe.csv").open()))
+    assert list(rows[0]) == ["dataset", "labelled_percent", "seed", "arm", "dice", "dice_pooled"]
+    assert [(row["labelled_percent"], row["seed"]) for row in rows] == [(p, s) for p in ("1", "10") for s in "012"]
+    assert {row["arm"] for row in rows} == {"scratch"}
+    assert capsys.readouterr().out.startswith("glas 1 % scratch: ")
+
+
+def test_differences_are_paired_by_seed() -> None:
+    def row(arm: str, seed: int, dice: float) -> dict[str, str]:
+        return {"dataset": "d", "labelled_percent": "5", "seed": str(seed), "arm": arm, "dice": str(dice)}
+
+    rows = [row("scratch", s, 50.0 + 10 * s) for s in range(3)]
+    rows += [row("random-rescaled", s, 49.0 + 10 * s) for s in range(3)]
+    rows += [row("hebbian", s, 52.0 + 10 * s) for s in range(1, 3)]  # seed 0 has no partner
+    line = next(line for line in recipe.differences(rows) if " hebbian:" in line)
+    assert "− scratch +2.00 ± 0.00 (90 % interval, n = 2)" in line
+    assert "− random-rescaled +3.00 ± 0.00 (90 % interval, n = 2)" in line
