@@ -34,7 +34,7 @@ METHODS: dict[str, type[Method]] = {
     "bcp": BidirectionalCopyPaste,
 }
 AUTO = "auto"
-WITH_UNLABELLED = "urpc"  # what auto is where images have no mask; docs/study.md says why
+WITH_UNLABELLED = "unimatch"  # what auto is where images have no mask; docs/study.md says why
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:
