@@ -88,11 +88,16 @@ def report(rows: list[dict[str, str]]) -> None:
         print(f"{regime} % {arm}: Dice {interval(list(values.values()))}{against}")
 
 
-def interval(values: list[float]) -> str:
+def mean_and_half(values: list[float]) -> tuple[float, float]:
+    """The mean, and half of its 90 % t-interval."""
     n = len(values)
     mean = sum(values) / n if n else float("nan")
-    half = stats.t.ppf(0.95, n - 1) * stats.sem(values) if n > 1 else float("nan")
-    return f"{mean:+.2f} ± {half:.2f} (90 % interval, n = {n})"
+    return mean, float(stats.t.ppf(0.95, n - 1) * stats.sem(values)) if n > 1 else float("nan")
+
+
+def interval(values: list[float]) -> str:
+    mean, half = mean_and_half(values)
+    return f"{mean:+.2f} ± {half:.2f} (90 % interval, n = {len(values)})"
 
 
 def main() -> None:

@@ -91,12 +91,8 @@ class Geometry:
         if self.kernel == (1,) and positions == large.shape[2:] == (1,) and self.groups == 1:  # a Linear layer
             return torch.einsum("bsn,bln->sl", small, large).unsqueeze(-1)
         padding = self.padding
-        reach = [
-            (n - 1) * s + d * (k - 1) + 1
-            for n, s, d, k in zip(positions, self.stride, self.dilation, self.kernel, strict=True)
-        ]
-        excess = [m + 2 * p - r for m, p, r in zip(large.shape[2:], padding, reach, strict=True)]
-        if any(e >= s for e, s in zip(excess, self.stride, strict=True)):
+        excess = self._excess(positions, large.shape[2:]) if self.transposed else ()
+        if any(e >= s for e, s in zip(excess, self.stride, strict=False)):
             # An output_padding as wide as the stride leaves room for windows that the layer does not have: pad and cut
             # the large map to just what its windows reach.
             sides = [(p, p - e) for p, e in zip(padding, excess, strict=True)]
@@ -108,6 +104,14 @@ class Geometry:
             [0] * self.spatial_dims, self.groups, (False, True, False),
         )  # fmt: skip
         return correlation
+
+    def _excess(self, positions: Sequence[int], size: Sequence[int]) -> list[int]:
+        """By how much the padded large map goes beyond its last window, along each axis."""
+        reach = [
+            (n - 1) * s + d * (k - 1) + 1
+            for n, s, d, k in zip(positions, self.stride, self.dilation, self.kernel, strict=True)
+        ]
+        return [m + 2 * p - r for m, p, r in zip(size, self.padding, reach, strict=True)]
 
     def window_sums(self, large: Tensor, small_size: tuple[int, ...]) -> Tensor:
         """Σ_n b_n[l, κ] for each group: (B, L, *m) → (groups, L / groups, *kernel)."""

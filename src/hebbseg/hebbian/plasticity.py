@@ -166,16 +166,18 @@ class Plasticity:
                 "No sample has reached a plastic layer since the last write_gradients(): call the network inside the "
                 "`with Plasticity(...)` block first."
             )
-        answer = []
-        for site, sums in gathered:
-            sums = sums.over_processes() if joint else sums
-            if not sums.finite():
+        if joint:
+            gathered = [(site, sums.over_processes()) for site, sums in gathered]
+        # All layers at once: to wait for each of them would hold up a graphics card.
+        totals = [sums.total() for _, sums in gathered]
+        finite = torch.stack([total.to(totals[0]) for total in totals]).isfinite()
+        for (site, _), good in zip(gathered, finite.tolist(), strict=True):
+            if not good:
                 raise HebbsegError(
                     f"Layer {site.name!r} saw activations that are not finite (NaN or infinity). No weight was touched. "
                     "Look at the images for such values, lower the learning rate, or turn on unit_norm."
                 )
-            answer.append((site, sums))
-        return answer
+        return gathered
 
 
 def _observer(site: Site) -> Any:

@@ -31,7 +31,7 @@ class Sums:
 
     correlation: Tensor
     memory: Tensor
-    count: Tensor
+    count: int
 
     def add(self, other: "Sums") -> None:
         self.correlation += other.correlation
@@ -42,14 +42,15 @@ class Sums:
         """The sums over all processes of the distributed group, or these where there is none."""
         if not (dist.is_available() and dist.is_initialized()):
             return self
-        joint = Sums(self.correlation.clone(), self.memory.clone(), self.count.clone())
-        for part in (joint.correlation, joint.memory, joint.count):
+        correlation, memory = self.correlation.clone(), self.memory.clone()
+        count = torch.tensor(self.count, device=correlation.device)
+        for part in (correlation, memory, count):
             dist.all_reduce(part)
-        return joint
+        return Sums(correlation, memory, int(count))
 
-    def finite(self) -> bool:
-        # One pass: a sum is finite only if all its terms are.
-        return bool((self.correlation.sum() + self.memory.sum()).isfinite())
+    def total(self) -> Tensor:
+        """A number that is finite only if all of the sums are."""
+        return self.correlation.sum() + self.memory.sum()
 
 
 @dataclass
@@ -180,9 +181,7 @@ class Site:
         correlation = self.rows(sums.correlation)
         if self.whitening is not None:
             correlation = self.whitening.decorrelate(correlation)
-        return self.layout(
-            self._less_reconstruction(correlation, sums.memory, weight).mul_(scale / sums.count.to(weight.dtype))
-        )
+        return self.layout(self._less_reconstruction(correlation, sums.memory, weight).mul_(scale / sums.count))
 
     def natural_rate(self, sums: Sums) -> Tensor | float:
         """The learning rate at which one step is a whole step.
@@ -274,6 +273,6 @@ def _channels(values: Tensor, map_: Tensor) -> Tensor:
     return values.view(1, -1, *[1] * (map_.dim() - 2))
 
 
-def _count(small: Tensor) -> Tensor:
+def _count(small: Tensor) -> int:
     """The number of samples: batch times positions of the small map."""
-    return torch.tensor(small.shape[0] * math.prod(small.shape[2:]), device=small.device)
+    return small.shape[0] * math.prod(small.shape[2:])
