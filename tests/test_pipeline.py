@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from hebbseg import Segmenter
+from hebbseg.assembly import Run
 from hebbseg.config import Settings, make_settings
 from hebbseg.errors import HebbsegError
 from hebbseg.methods import WITH_UNLABELLED
@@ -247,6 +248,24 @@ def test_the_default_method_learns_from_images_without_masks_where_there_are_som
     assert run["settings"]["method"] == method
     results = [(tmp_path / name / "metrics.csv").read_text(encoding="utf-8") for name in ("auto", "named")]
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    "data, given, sizes",
+    [
+        ("phantom:glands?n=12&size=32", {}, (8, 8, 8)),
+        ("phantom:atrium?n=12&size=32", {}, (2, 2, 2)),
+        ("phantom:atrium?n=12&size=32", {"labelled_batch": "3", "unlabelled_batch": 0, "pretrain_batch": 4}, (3, 0, 4)),
+    ],
+)
+def test_batches_suit_images_and_volumes_unless_told_otherwise(data: str, given: dict, sizes: tuple) -> None:
+    settings = make_settings(data, given)
+    source = open_cases(settings, Quiet())
+    training = draw_split(settings, source, Quiet()).training
+    batches = Run(settings, source, training, Fabric(accelerator="cpu")).batches(
+        unlabelled=True, augmented=False, seed=0
+    )
+    assert (batches.labelled_batch, batches.unlabelled_batch, batches.image_batch) == sizes
 
 
 def test_settings_are_frozen() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 from lightning_fabric import Fabric
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from hebbseg.training.initial import Context, Initialised, check_init, initialis
 from hebbseg.training.pretrain import Stage1
 
 EPOCH_AT_MOST = 250  # batches of a stage-1 epoch: filters settle long before a very large set has been seen
+AUTO_BATCH = {2: 8, 3: 2}  # by spatial dimensions
 CALIBRATION_AT_MOST = 60  # batches for norm statistics
 
 
@@ -46,12 +47,15 @@ class Run:
             training=self.training,
             steps=self.settings.updates,
             seed=seed,
-            labelled_batch=self.settings.labelled_batch,
-            unlabelled_batch=self.settings.unlabelled_batch if unlabelled else 0,
-            image_batch=self.settings.pretrain_batch,
+            labelled_batch=self._batch(self.settings.labelled_batch),
+            unlabelled_batch=self._batch(self.settings.unlabelled_batch) if unlabelled else 0,
+            image_batch=self._batch(self.settings.pretrain_batch),
             augment=self.augment if augmented else None,
             patch=self.patch,
         )
+
+    def _batch(self, size: int | Literal["auto"]) -> int:
+        return AUTO_BATCH[self.source.spatial_dims] if size == "auto" else size
 
     def network_options(self, classes: int) -> dict[str, Any]:
         return {
@@ -65,7 +69,7 @@ class Run:
 
     def stage1(self) -> Stage1:
         s = self.settings
-        batches = math.ceil(len(self.training.images) / s.pretrain_batch)
+        batches = math.ceil(len(self.training.images) / self._batch(s.pretrain_batch))
         return Stage1(
             **_shared(s, Stage1),
             layers=self._layers_of_stage1(),

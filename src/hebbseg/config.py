@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from hebbseg.errors import HebbsegError, did_you_mean
 
 Part = Literal["encoder", "decoder", "all"]
+BatchSize = Annotated[int, Field(ge=1)] | Literal["auto"]
 OwnOptions = dict[str, float | int | str | bool]
 
 
@@ -68,7 +69,7 @@ class Settings(BaseModel):
     standardise: bool = Field(True, description="activations on one scale before they compete")
     whiten: float | None = Field(1.0, gt=0, description="strength of decorrelation, small is strong; none for off")
     pretrain_epochs: int = Field(2, ge=0, description="passes over the training images (for each layer if layerwise)")
-    pretrain_batch: int = Field(8, ge=1)
+    pretrain_batch: BatchSize = Field("auto", description="images of a step of stage 1; auto: 8, or 2 volumes")
     pretrain_rate: float = Field(1.0, gt=0, description="learning rate of stage 1")
     pretrain_optimiser: Literal["sgd", "adam"] = "sgd"
     settle: float = Field(
@@ -84,8 +85,10 @@ class Settings(BaseModel):
         default_factory=dict, description="of the method alone, as in method_options.weight=5; --help-method lists them"
     )
     updates: int = Field(1000, ge=1, description="optimiser steps of stage 2")
-    labelled_batch: int = Field(8, ge=1)
-    unlabelled_batch: int = Field(8, ge=0, description="for methods that use unlabelled images")
+    labelled_batch: BatchSize = Field("auto", description="labelled images of an update; auto: 8, or 2 volumes")
+    unlabelled_batch: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto", description="for methods that use unlabelled images; auto: 8, or 2 volumes"
+    )
     optimiser: Literal["sgd", "adamw"] = "adamw"
     learning_rate: float = Field(2e-3, gt=0)
     encoder_rate: float = Field(1.0, ge=0, description="learning rate of the encoder, relative to the rest's")
