@@ -17,7 +17,10 @@ ARMS = {
     "Default": "default",
 }
 COLUMNS = ("dataset", "labelled_percent", "seed", "arm", "dice", "dice_pooled")
+FEW = ("1", "2", "5", "10")
 Row = dict[str, str]
+Cells = dict[tuple[str, str, str], dict[str, float]]
+"""(data set, percent, arm) → seed → Dice."""
 
 
 def as_row(run: RunResult) -> Row:
@@ -31,21 +34,37 @@ def as_row(run: RunResult) -> Row:
 
 
 def differences(rows: list[Row]) -> list[str]:
-    """One line for each data set, regime and arm: the mean, and what it is above scratch and above the control."""
-    cells: dict[tuple[str, float, str], dict[str, float]] = {}
+    """One line for each data set, regime and arm: the mean, and what it is above scratch and above the control.
+
+    Then the same for the mean over `FEW` percent, one number a seed that has them all.
+    """
+    cells: Cells = {}
     for row in rows:
-        key = row["dataset"], float(row["labelled_percent"]), row["arm"]
+        key = row["dataset"], row["labelled_percent"], row["arm"]
         cells.setdefault(key, {})[row["seed"]] = float(row["dice"])
-    lines = []
-    for (dataset, percent, arm), values in sorted(cells.items()):
-        line = f"{dataset} {percent:g} % {arm}: {interval(list(values.values()))}"
-        for other in ("scratch", "random-rescaled"):
-            base = cells.get((dataset, percent, other), {})
-            pairs = [values[seed] - base[seed] for seed in values if seed in base]
-            if arm not in ("scratch", other) and pairs:
-                line += f"; − {other} {interval(pairs)}"
-        lines.append(line)
-    return lines
+    for dataset, arm in {(dataset, arm) for dataset, _, arm in cells}:
+        each = [cells.get((dataset, percent, arm), {}) for percent in FEW]
+        whole = set.intersection(*(set(values) for values in each))
+        if whole:
+            cells[dataset, f"{FEW[0]}-{FEW[-1]}", arm] = {s: sum(v[s] for v in each) / len(FEW) for s in whole}
+    return [
+        _line(cells, *key) for key in sorted(cells, key=lambda key: (key[0], "-" in key[1], _number(key[1]), key[2]))
+    ]
+
+
+def _number(percent: str) -> float:
+    return float(percent.split("-")[0])
+
+
+def _line(cells: Cells, dataset: str, percent: str, arm: str) -> str:
+    values = cells[dataset, percent, arm]
+    line = f"{dataset} {percent} % {arm}: {interval(list(values.values()))}"
+    for other in ("scratch", "random-rescaled"):
+        base = cells.get((dataset, percent, other), {})
+        pairs = [values[seed] - base[seed] for seed in values if seed in base]
+        if arm not in ("scratch", other) and pairs:
+            line += f"; − {other} {interval(pairs)}"
+    return line
 
 
 def main() -> None:

@@ -33,3 +33,16 @@ def test_differences_are_paired_by_seed() -> None:
     line = next(line for line in recipe.differences(rows) if " hebbian:" in line)
     assert "− scratch +2.00 ± 0.00 (90 % interval, n = 2)" in line
     assert "− random-rescaled +3.00 ± 0.00 (90 % interval, n = 2)" in line
+
+
+def test_the_mean_over_few_labels_takes_seeds_that_have_all_of_them() -> None:
+    rows = [
+        {"dataset": "d", "labelled_percent": percent, "seed": str(seed), "arm": arm, "dice": str(50 + seed + gain)}
+        for arm, gains in {"scratch": (0, 0, 0, 0, 0), "hebbian": (1, 2, 3, 6, 50)}.items()
+        for percent, gain in zip(("1", "2", "5", "10", "20"), gains, strict=True)
+        for seed in range(3)
+        if (percent, seed, arm) != ("5", 2, "hebbian")
+    ]
+    assert (
+        "d 1-10 % hebbian: +53.50 ± 3.16 (90 % interval, n = 2); − scratch +3.00 ± 0.00" in recipe.differences(rows)[-2]
+    )
