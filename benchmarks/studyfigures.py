@@ -1,6 +1,6 @@
 """The study's figures, from its tables alone.
 
-python -m benchmarks.studyfigures     draws docs/images/study-*.png from docs/results/recipe.csv and updates.csv
+python -m benchmarks.studyfigures     draws docs/images/study-*.png from docs/results/recipe.csv and, if there, updates.csv
 """
 
 import csv
@@ -87,7 +87,8 @@ def learning_curves(path: Path) -> None:
 
 def main() -> None:
     confirmation(IMAGES / "study-confirmation.png")
-    learning_curves(IMAGES / "study-updates.png")
+    if (RESULTS / "updates.csv").exists():
+        learning_curves(IMAGES / "study-updates.png")
 
 
 if __name__ == "__main__":
