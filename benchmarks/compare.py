@@ -4,8 +4,8 @@
         --arm scratch --arm random-rescaled --arm hebbian --arm "mild: init=hebbian whiten=4"
 
 Every arm of a seed has the same split, batches and augmentation, and the masks alone (method=supervised) unless told
-otherwise. With ``--selection`` the official test side is not
-touched: the training side is divided into five folds, of which seed k tests on fold k mod 5; choices are made that way.
+otherwise. With ``--selection`` the official test side is not touched: the training side is divided into five folds, of
+which seed k tests on fold k mod 5; choices are made that way.
 """
 
 import argparse
