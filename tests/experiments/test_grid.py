@@ -80,6 +80,21 @@ def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> 
     assert {task.settings.seed for task in left_of(more)} == {4}
 
 
+def test_a_run_that_another_recipe_has_done_counts_for_the_one_that_asks_now(tmp_path: Path) -> None:
+    run_tasks(tiny_tasks(tmp_path, axes=ONE), InThisProcess())
+    tasks = tiny_tasks(tmp_path, axes=ONE, name="other", baseline=None)
+    again = InThisProcess()
+    metrics = {task.id: (task.folder / "metrics.csv").read_bytes() for task in tasks if task.kind == "train"}
+    run_tasks(tasks, again)
+    assert again.begun == []
+    for task in tasks:
+        if task.kind == "train":
+            description = json.loads((task.folder / "run.json").read_text(encoding="utf-8"))
+            assert description["grid"] == task.note and task.note["recipe"] == "other"
+            assert description["status"] == "done" and description["settings"]["seed"] == 3
+            assert (task.folder / "metrics.csv").read_bytes() == metrics[task.id]
+
+
 def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
     arms = [{"name": "Bad", "init": "random", "labelled": "500"}, {"name": "Good", "init": "random", "labelled": "4"}]
     tasks = tiny_tasks(tmp_path, axes={"seed": [0]}, arms=arms, baseline=None)

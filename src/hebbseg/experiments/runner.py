@@ -7,7 +7,7 @@ from pathlib import Path
 from hebbseg.experiments.board import Board
 from hebbseg.experiments.executors import Executor
 from hebbseg.experiments.grid import GridRun
-from hebbseg.experiments.tasks import Outcome, Task, described, is_done
+from hebbseg.experiments.tasks import Outcome, Task, described, is_done, take_over
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
 
 RETRIES = 2  # of a task whose worker is lost
@@ -67,6 +67,9 @@ def run_tasks(tasks: Sequence[Task], executor: Executor) -> Result:
     runs_left = [task for task in left if task.kind != "stage1"]
     needed = {folder for run in runs_left for folder in run.stage1}
     counted = [task for task in tasks if task.kind != "stage1" or task.folder in needed]
+    for task in tasks:
+        if task.kind != "stage1" and task.id not in ids:
+            take_over(task)
     done = {task.id: described(task.folder).get("seconds") for task in counted if task.id not in ids}
     with Board(counted, done, executor.slots) as board, interrupt_requests() as request:
         try:
