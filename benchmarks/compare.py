@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 
 import torch
-from scipy import stats
 
 from hebbseg.config import make_settings
 from hebbseg.data.cases import Source
 from hebbseg.data.sources.files import FileSource
+from hebbseg.experiments.statistics import mean_interval
 from hebbseg.opening import open_cases
 from hebbseg.pipeline import run
 from hebbseg.progress import Quiet
@@ -88,16 +88,12 @@ def report(rows: list[dict[str, str]]) -> None:
         print(f"{regime} % {arm}: Dice {interval(list(values.values()))}{against}")
 
 
-def mean_and_half(values: list[float]) -> tuple[float, float]:
-    """The mean, and half of its 90 % t-interval."""
-    n = len(values)
-    mean = sum(values) / n if n else float("nan")
-    return mean, float(stats.t.ppf(0.95, n - 1) * stats.sem(values)) if n > 1 else float("nan")
-
-
 def interval(values: list[float]) -> str:
-    mean, half = mean_and_half(values)
-    return f"{mean:+.2f} ± {half:.2f} (90 % interval, n = {len(values)})"
+    if not values:
+        return "none"
+    found = mean_interval(values)
+    half = "" if found.half is None else f" ± {found.half:.2f}"
+    return f"{found.mean:+.2f}{half} (90 % interval, n = {found.n})"
 
 
 def main() -> None:

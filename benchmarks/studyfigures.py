@@ -1,17 +1,21 @@
-"""The study's figures, from its tables alone.
+"""The study's figures. No real image is in them.
 
-python -m benchmarks.studyfigures     draws docs/images/study-*.png from docs/results/recipe.csv and, if there, updates.csv
+python -m benchmarks.studyfigures     draws docs/images/study-*.png from docs/results and, for the filters, generated images
 """
 
 import csv
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from benchmarks.compare import mean_and_half
+from hebbseg.config import make_settings
+from hebbseg.experiments.statistics import mean_interval
 from hebbseg.figures import plt, save_figure
+from hebbseg.filters import draw_filters, learned_filters
+from hebbseg.pipeline import run
 
 RESULTS, IMAGES = Path("docs/results"), Path("docs/images")
 # Arm → its name in the figure, marker, line and grey.
@@ -42,10 +46,10 @@ def draw(axis: Axes, found: Cells, dataset: str, points: Sequence[float], arms: 
             base = found.get((dataset, point, less), {})
             numbers = [values[s] - base[s] for s in values if s in base] if less else list(values.values())
             if numbers:
-                mean, half = mean_and_half(numbers)
+                found_here = mean_interval(numbers)
                 there.append(place + 0.08 * (number - (len(arms) - 1) / 2))  # apart, so that no interval hides another
-                means.append(mean)
-                halves.append(half)
+                means.append(found_here.mean)
+                halves.append(found_here.half or 0.0)
         axis.errorbar(
             there, means, np.array(halves), marker=marker, linestyle=line, color=grey, capsize=3, markersize=5, label=label
         )  # fmt: skip
@@ -85,8 +89,21 @@ def learning_curves(path: Path) -> None:
     save_figure(figure, path)
 
 
+def filters(path: Path) -> None:
+    """The first layer's filters before and after stage 1 on generated glands, a layer that can be seen as colours."""
+    settings = make_settings(
+        "phantom:glands?n=60&size=96",
+        {"levels": "all", "size": "96,96", "labelled": "2", "updates": "1", "method": "supervised"},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run(settings, Path(folder) / "run")
+        _, before, after = learned_filters(Path(folder) / "run", settings.seed)
+    save_figure(draw_filters(before, after), path)
+
+
 def main() -> None:
     confirmation(IMAGES / "study-confirmation.png")
+    filters(IMAGES / "study-filters.png")
     if (RESULTS / "updates.csv").exists():
         learning_curves(IMAGES / "study-updates.png")
 
