@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
+from benchmarks import recipe
 from hebbseg.config import make_settings
 from hebbseg.experiments.statistics import mean_interval
 from hebbseg.figures import plt, save_figure
@@ -18,6 +19,7 @@ from hebbseg.filters import draw_filters, learned_filters
 from hebbseg.pipeline import run
 
 RESULTS, IMAGES = Path("docs/results"), Path("docs/images")
+CURVES = RESULTS / "study-updates" / "runs.csv"
 # Arm → its name in the figure, marker, line and grey.
 ARMS = {
     "scratch": ("scratch", "o", "-", "0.0"),
@@ -32,7 +34,8 @@ def cells(path: Path, axis: str) -> Cells:
     """(data set, value of the axis, arm) → seed → Dice."""
     answer: Cells = {}
     for row in csv.DictReader(path.open()):
-        answer.setdefault((row["dataset"], float(row[axis]), row["arm"]), {})[row["seed"]] = float(row["dice"])
+        arm = recipe.ARMS.get(row["arm"], row["arm"])
+        answer.setdefault((row["dataset"], float(row[axis]), arm), {})[row["seed"]] = float(row["dice"])
     return answer
 
 
@@ -76,7 +79,7 @@ def confirmation(path: Path) -> None:
 
 
 def learning_curves(path: Path) -> None:
-    found = cells(RESULTS / "updates.csv", "updates")
+    found = cells(CURVES, "updates")
     (dataset,) = {name for name, _, _ in found}
     points = sorted({point for _, point, _ in found})
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
@@ -104,7 +107,7 @@ def filters(path: Path) -> None:
 def main() -> None:
     confirmation(IMAGES / "study-confirmation.png")
     filters(IMAGES / "study-filters.png")
-    if (RESULTS / "updates.csv").exists():
+    if CURVES.exists():
         learning_curves(IMAGES / "study-updates.png")
 
 
