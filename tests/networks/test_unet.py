@@ -4,7 +4,7 @@ from torch import nn
 
 from hebbseg import UNet
 from hebbseg.errors import HebbsegError
-from hebbseg.networks.unet import MaxPool
+from hebbseg.networks.unet import MaxPool, normalisation
 
 SMALL = {"features": (4, 6, 8)}
 
@@ -23,6 +23,12 @@ def test_any_image_size(size: tuple[int, ...]) -> None:
 def test_any_volume_size(size: tuple[int, ...]) -> None:
     net = UNet(spatial_dims=3, in_channels=1, **SMALL).eval()
     assert net(torch.rand(1, 1, *size)).shape == (1, 2, *size)
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (4, 4), (6, 6), (8, 8), (12, 6), (13, 1), (24, 8), (64, 8)])
+def test_group_norm_takes_any_number_of_channels(channels: int, groups: int) -> None:
+    layer = normalisation("group", 2, channels)
+    assert isinstance(layer, nn.GroupNorm) and layer.num_groups == groups
 
 
 @pytest.mark.parametrize("norm", ["batch", "instance", "group", "none"])

@@ -26,7 +26,7 @@ def normalisation(norm: str, spatial_dims: int, channels: int) -> nn.Module:
     table = {
         "batch": lambda: _BATCH[spatial_dims](channels),
         "instance": lambda: _INSTANCE[spatial_dims](channels, affine=True),
-        "group": lambda: nn.GroupNorm(min(8, channels), channels),
+        "group": lambda: nn.GroupNorm(max(n for n in range(1, 9) if channels % n == 0), channels),
         "none": nn.Identity,
     }
     make = look_up(norm, dict(table), "norm")
