@@ -5,6 +5,7 @@ python -m benchmarks.recipe docs/results/recipe.csv runs/study-glas runs/study-p
 
 import argparse
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.compare import interval
@@ -67,6 +68,13 @@ def _line(cells: Cells, dataset: str, percent: str, arm: str) -> str:
     return line
 
 
+def write_table(path: Path, columns: Sequence[str], rows: list[Row]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
@@ -74,10 +82,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [as_row(run) for run in read_results(args.runs).runs if run.arm in ARMS]
     rows.sort(key=lambda row: (row["dataset"], float(row["labelled_percent"]), int(row["seed"]), row["arm"]))
-    with args.table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(args.table, COLUMNS, rows)
     print("\n".join(differences(rows)))
 
 

@@ -49,10 +49,10 @@ def draw(axis: Axes, found: Cells, dataset: str, points: Sequence[float], arms: 
             base = found.get((dataset, point, less), {})
             numbers = [values[s] - base[s] for s in values if s in base] if less else list(values.values())
             if numbers:
-                found_here = mean_interval(numbers)
+                estimate = mean_interval(numbers)
                 there.append(place + 0.08 * (number - (len(arms) - 1) / 2))  # apart, so that no interval hides another
-                means.append(found_here.mean)
-                halves.append(found_here.half or 0.0)
+                means.append(estimate.mean)
+                halves.append(estimate.half or 0.0)
         axis.errorbar(
             there, means, np.array(halves), marker=marker, linestyle=line, color=grey, capsize=3, markersize=5, label=label
         )  # fmt: skip

@@ -4,14 +4,13 @@ python -m benchmarks.weights docs/results/weights.csv runs/study-glas --labelled
 """
 
 import argparse
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from benchmarks.recipe import ARMS
+from benchmarks.recipe import ARMS, Row, write_table
 from hebbseg.experiments.results import RunResult, read_results
 from hebbseg.experiments.statistics import mean_interval
 from hebbseg.hebbian.diagnostics import effective_rank, mean_abs_cosine
@@ -20,11 +19,10 @@ from hebbseg.training.checkpoint import load_model
 MEASURES = ("rank_before", "rank_after", "alike_before", "alike_after", "moved", "kept")
 COLUMNS = ("dataset", "labelled_percent", "seed", "arm", "layer", "units", *MEASURES)
 SHOWN = ("scratch", "random-rescaled", "hebbian")
-Row = dict[str, str]
 
 
 def rows_of(run: RunResult) -> Iterator[Row]:
-    """A row for each layer with more than one filter that convolves."""
+    """A row for each convolution and transposed convolution but the head."""
     before, _ = load_model(run.folder / "pretrained.safetensors")
     after, _ = load_model(run.folder / "model.safetensors")
     for name, first in before.items():
@@ -49,7 +47,7 @@ def as_filters(bank: Tensor, *, transposed: bool) -> Tensor:
 
 
 def measure(old: Tensor, new: Tensor) -> dict[str, float]:
-    """``rank``: effective rank as a share of the units; ``alike``: mean |cosine| between two filters of the layer.
+    """``rank``: effective rank as a share of the largest it can be; ``alike``: mean |cosine| between two filters of the layer.
 
     ``moved``: ‖new − old‖ / ‖old‖; ``kept``: mean cosine between a filter and what it was.
     """
@@ -99,10 +97,7 @@ def main() -> None:
     args = parser.parse_args()
     runs = [r for r in read_results(args.runs).runs if ARMS.get(r.arm) in SHOWN and r.labelled == args.labelled]
     rows = [row for run in sorted(runs, key=lambda run: (run.arm, run.seed)) for row in rows_of(run)]
-    with args.table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(args.table, COLUMNS, rows)
     print("\n".join(summary(rows)))
 
 
