@@ -10,6 +10,7 @@ import torch
 from monai.inferers import sliding_window_inference
 from torch import Tensor, nn
 
+from hebbseg.data.patches import cut
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.inference import predict_probabilities, predict_streaming, uncertainty
 from hebbseg.evaluation.tiling import Tiling, release_pages
@@ -40,33 +41,51 @@ def eval_softmax(network: nn.Module, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("size", [(16, 16), (31, 45), (7, 9, 12)])
-@pytest.mark.parametrize("window", [None, 64])
-def test_image_that_fits_is_taken_whole(size: tuple[int, ...], window: int | None) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_image_as_large_as_the_window_is_taken_whole(size: tuple[int, ...], whole: bool) -> None:
     network, image = small_unet(len(size)), random_image(*size)
-    found = predict_probabilities(network, image, window=window)
+    found = predict_probabilities(network, image, window=None if whole else size)
     torch.testing.assert_close(found, eval_softmax(network, image[None])[0])
     torch.testing.assert_close(found.sum(dim=0), torch.ones(size))
     found += 1  # an ordinary tensor, not one that inference mode froze
 
 
-@pytest.mark.parametrize(("size", "window"), [((50, 37), (16, 16)), ((50, 12), (16, 16)), ((20, 9, 13), (8, 8, 8))])
+@pytest.mark.parametrize(("size", "window"), [((9, 13), (16, 16)), ((5, 16), (16, 12)), ((7, 9, 12), (8, 8, 16))])
+@pytest.mark.parametrize("tta", [False, "flips"])
+def test_image_smaller_than_the_window_is_seen_as_in_training(
+    size: tuple[int, ...], window: tuple[int, ...], tta: Any
+) -> None:
+    network, image = small_unet(len(size)), random_image(*size)
+    found = predict_probabilities(network, image, window=window, tta=tta, blend="constant", overlap=0.0)
+
+    # Training cuts patches that reach beyond the image; one that holds it all begins here.
+    start = [min(0, (n - w) // 2) for n, w in zip(size, window)]
+    larger = tuple(max(n, w) for n, w in zip(size, window))
+    alike = predict_probabilities(network, cut(image, start, larger), window=window, tta=tta, blend="constant", overlap=0.0)
+    torch.testing.assert_close(found, alike[(slice(None), *(slice(-s, n - s) for s, n in zip(start, size)))])
+    assert not torch.allclose(found, predict_probabilities(network, image, tta=tta))
+    streamed = np.zeros(size, np.uint8)
+    predict_streaming(network, image.numpy(), streamed, window=window, tta=tta, blend="constant", overlap=0.0)
+    assert np.array_equal(streamed, found.argmax(dim=0).numpy())
+
+
+@pytest.mark.parametrize(("size", "window"), [((50, 37), (16, 16)), ((50, 16), (16, 16)), ((20, 9, 13), (8, 8, 8))])
 @pytest.mark.parametrize("blend", ["gaussian", "constant"])
 def test_windows_are_blended_by_their_weights(size: tuple[int, ...], window: tuple[int, ...], blend: Any) -> None:
     network, image = small_unet(len(size)), random_image(*size)
     found = predict_probabilities(network, image, window=window, overlap=0.5, blend=blend, batch=3)
 
     # Literally: each pixel is the weighted mean of the windows over it.
-    cut = [min(w, n) for w, n in zip(window, size)]
-    starts = [sorted({min(s, n - w) for s in range(0, n, max(w // 2, 1))}) for w, n in zip(cut, size)]
-    weight = torch.ones(cut)
-    for axis, w in enumerate(cut):
+    starts = [sorted({min(s, n - w) for s in range(0, n, max(w // 2, 1))}) for w, n in zip(window, size)]
+    weight = torch.ones(window)
+    for axis, w in enumerate(window):
         x = torch.arange(w) - (w - 1) / 2
         bell = torch.exp(-(x**2) / (2 * (0.125 * w) ** 2)) if blend == "gaussian" else torch.ones(w)
-        weight = weight * bell.reshape([-1 if a == axis else 1 for a in range(len(cut))])
+        weight = weight * bell.reshape([-1 if a == axis else 1 for a in range(len(window))])
     weight = weight.clamp(min=max(weight.min().item(), 1e-3))
     total, weights = torch.zeros(3, *size), torch.zeros(size)
     for corner in product(*starts):
-        place = tuple(slice(s, s + w) for s, w in zip(corner, cut))
+        place = tuple(slice(s, s + w) for s, w in zip(corner, window))
         total[(slice(None), *place)] += weight * eval_softmax(network, image[(slice(None), *place)][None])[0]
         weights[place] += weight
     torch.testing.assert_close(found, total / weights, rtol=1e-4, atol=1e-5)

@@ -54,7 +54,8 @@ class Batches:
             or from the ``"unlabelled"`` ones.
         augment: gives the weak view; None for images as they are, where a training would rather augment on its device
             with ``batch.generator``.
-        patch: size of random patches; ``"auto"`` is 96 × 96 × 80 for volumes, and None, whole images, for pictures.
+        patch: size of random patches; ``"auto"`` is 96 × 96 × 80 for volumes, less along axes where most of
+            them are smaller (their median size), and None, whole images, for pictures.
         foreground: share of the labelled patches that are drawn around a pixel of some foreground class, each class of
             the case being as likely; the others are drawn anywhere.
         prefetch: prepare the next batch in a thread while this one is in use. Helps where training is done elsewhere
@@ -86,7 +87,7 @@ class Batches:
         self.image_batch = labelled_batch + unlabelled_batch if image_batch is None else image_batch
         self.pool = pool
         self.augment = augment
-        self.patch = _resolved_patch(patch, store.source.spatial_dims)
+        self.patch = _resolved_patch(patch, store, training.images)
         self.foreground = foreground
         self.prefetch = prefetch
         if pool not in POOLS:
@@ -193,9 +194,12 @@ class Batches:
         return start_around(point, shape, self.patch, generator)
 
 
-def _resolved_patch(patch: tuple[int, ...] | str | None, spatial_dims: int) -> tuple[int, ...] | None:
+def _resolved_patch(
+    patch: tuple[int, ...] | str | None, store: CaseStore, ids: Sequence[str]
+) -> tuple[int, ...] | None:
+    spatial_dims = store.source.spatial_dims
     if patch == "auto":
-        return PATCH_3D if spatial_dims == 3 else None
+        return store.fitting(PATCH_3D, ids) if spatial_dims == 3 else None
     if patch is None:
         return None
     if isinstance(patch, str) or len(patch) != spatial_dims or min(patch) < 1:

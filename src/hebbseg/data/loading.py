@@ -123,6 +123,11 @@ class CaseStore:
             self._points[name] = foreground_points(self.mask(name))
         return self._points[name]
 
+    def fitting(self, patch: Sequence[int], ids: Sequence[str]) -> tuple[int, ...]:
+        """The patch, along each axis no larger than the median size of these images. Reads them."""
+        sizes = np.median([self.image(name).shape[1:] for name in ids], axis=0).astype(int)
+        return tuple(min(wanted, int(size)) for wanted, size in zip(patch, sizes, strict=True))
+
     def load(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads every image now rather than when it is first needed; ``progress`` is told (done, of how many)."""
         for done, name in enumerate(self.ids, start=1):

@@ -37,7 +37,7 @@ def cut(array: Tensor, start: Sequence[int], patch: Sequence[int]) -> Tensor:
     Zero is the mean of a normalised image and the background of a mask, and what sliding-window prediction pads with.
     """
     dims = len(patch)
-    result = torch.zeros((*array.shape[:-dims], *patch), dtype=array.dtype)
+    result = array.new_zeros((*array.shape[:-dims], *patch))
     source, target = array, result
     for axis, (begin, wanted) in enumerate(zip(start, patch, strict=True), start=array.ndim - dims):
         low, high = max(0, begin), min(array.shape[axis], begin + wanted)

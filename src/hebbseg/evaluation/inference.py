@@ -11,6 +11,7 @@ import torch
 from monai.inferers import sliding_window_inference
 from torch import Tensor, nn
 
+from hebbseg.data.patches import cut
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.tiling import ArrayLike, Blend, Tiling, release_pages, stream
 
@@ -36,8 +37,8 @@ def predict_probabilities(
     Args:
         network: maps (B, C, *S) to logits (B, K, *S) with K ≥ 2; several of them are an ensemble.
         image: (C, *S), as the network was trained to see it (normalised).
-        window: size of the windows, one number or one per axis, cut to the image where that is smaller; None, or a
-            window that holds the image, takes the image whole.
+        window: size of the windows, one number or one per axis; an image that is smaller along an axis lies in the
+            middle of zeros, as in training with patches of that size. None takes the image whole.
         overlap: share of a window covered by its neighbour, 0 ≤ overlap < 1.
         blend: weight of a window's pixels, "gaussian" (σ = 1/8 of the window) or "constant".
         tta: "flips" averages over the 2ⁿ flips of the n axes; "flips+rot" over these and their transposes in the plane
@@ -53,7 +54,7 @@ def predict_probabilities(
         )
     tiling = Tiling.over(tuple(image.shape[1:]), window=window, overlap=overlap, blend=blend, batch=batch)
     with _evaluating(network) as networks:
-        predictor = _predictor(networks, tta)
+        predictor = _predictor(networks, tta, tiling.wished)
         x = image[None].float()  # MONAI sums up in the type of its input
         if tiling.is_whole:
             probabilities = predictor(x)[0]
@@ -100,7 +101,7 @@ def predict_streaming(
             )
     tiling = Tiling.over(size, window=window, overlap=overlap, blend=blend, batch=batch)
     with _evaluating(network) as networks:
-        for rows, probabilities in stream(tiling, image, _predictor(networks, tta), prepare, progress):
+        for rows, probabilities in stream(tiling, image, _predictor(networks, tta, tiling.wished), prepare, progress):
             classes_out[rows] = probabilities.argmax(dim=0).to(torch.uint8).numpy()
             if uncertainty_out is not None:
                 entropy = uncertainty(probabilities).numpy()
@@ -132,12 +133,20 @@ def _evaluating(network: Networks) -> Iterator[list[nn.Module]]:
             module.training = training
 
 
-def _predictor(networks: Sequence[nn.Module], tta: TestTimeAugmentation) -> Callable[[Tensor], Tensor]:
-    """From windows (B, C, *s) to their mean probabilities (B, K, *s), on the windows' device."""
+def _predictor(
+    networks: Sequence[nn.Module], tta: TestTimeAugmentation, size: Sequence[int]
+) -> Callable[[Tensor], Tensor]:
+    """From windows (B, C, *s) to their mean probabilities (B, K, *s), on the windows' device.
+
+    The networks see windows of ``size``, whatever is missing filled up with zeros on all sides.
+    """
     if tta not in (False, "flips", "flips+rot"):
         raise HebbsegError(f"Unknown tta {tta!r}. {did_you_mean(str(tta), ('flips', 'flips+rot'))} Or False.")
 
     def predict(windows: Tensor) -> Tensor:
+        given = windows.shape[2:]
+        start = [(n - wanted) // 2 for n, wanted in zip(given, size, strict=True)]
+        windows = cut(windows, start, size)
         views = _views(windows.ndim - 2, tta)
         total: Tensor | None = None
         for network in networks:
@@ -147,7 +156,7 @@ def _predictor(networks: Sequence[nn.Module], tta: TestTimeAugmentation) -> Call
                 probabilities = view.back(_softmax(network, view.apply(x))).to(windows.device)
                 total = probabilities if total is None else total + probabilities
         assert total is not None
-        return total / (len(networks) * len(views))
+        return cut(total / (len(networks) * len(views)), [-s for s in start], given)
 
     return predict
 

@@ -36,11 +36,13 @@ class Tiling:
     Args:
         size: of the image, without channels.
         window: one number per axis, none larger than the image.
+        wished: the window that was asked for, perhaps larger than the image.
         overlap, blend, batch: as in `hebbseg.evaluation.inference.predict_probabilities`.
     """
 
     size: tuple[int, ...]
     window: tuple[int, ...]
+    wished: tuple[int, ...]
     overlap: float
     blend: Blend
     batch: int
@@ -60,7 +62,7 @@ class Tiling:
         if batch < 1:
             raise HebbsegError(f"batch is {batch}; at least one window is computed at once.")
         fitted = tuple(min(w, n) for w, n in zip(wished, size, strict=True))
-        return cls(size=size, window=fitted, overlap=overlap, blend=blend, batch=batch)
+        return cls(size=size, window=fitted, wished=wished, overlap=overlap, blend=blend, batch=batch)
 
     @property
     def is_whole(self) -> bool:
