@@ -127,6 +127,21 @@ def test_ranks_leave_out_who_is_not_everywhere() -> None:
     assert "6 blocks" in table.note and "not ranked: EM." in table.note
 
 
+def test_ranks_are_over_what_all_ranked_arms_share() -> None:
+    """All masks for the baseline alone, and one arm without a run: the others are ranked where all of them are."""
+    runs = [run(arm, regime, seed, dice + seed / 100) for arm, dice in (("Supervised", 0.5), ("EM", 0.6), ("CPS", 0.7))
+            for regime in ("1%", "10%") for seed in range(2)]  # fmt: skip
+    alone = [run("Supervised", "100%", seed, 0.9) for seed in range(2)]
+    table = rank_table([Comparison([*runs, *alone])], "all")
+    assert shown(table) == [["CPS", "1.00"], ["EM", "2.00"], ["Supervised", "3.00"]]
+    assert "over 4 blocks" in table.note and "not counted: glas 100 %." in table.note
+    assert "not ranked" not in table.note and "incomplete" not in table.note
+    lost = [each for each in runs if (each.arm, each.labelled, each.seed) != ("EM", "1%", 1)]
+    table = rank_table([Comparison([*lost, *alone])], "all")
+    assert "over 3 blocks" in table.note and "1 incomplete blocks left out" in table.note
+    assert rank_table([Comparison(alone)], "all").rows == ()
+
+
 def test_arm_with_an_axis_pairs_with_a_baseline_without(tmp_path: Path) -> None:
     (comparison,) = comparisons(read_results([make_ablation(tmp_path, "temperature")]).runs)
     table = temperature_table(comparison)
