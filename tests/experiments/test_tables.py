@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.ablationtables import (
@@ -29,6 +30,7 @@ from hebbseg.experiments.comparisontables import (
     rank_table,
     regime_heading,
 )
+from hebbseg.experiments.figures import Picture, gain_arrows
 from hebbseg.experiments.published import published
 from hebbseg.experiments.results import RunResult, arm_of, dataset_of, read_results
 from hebbseg.experiments.sections import headlines
@@ -111,6 +113,26 @@ def test_gain_has_an_arrow_only_where_the_interval_is_clear() -> None:
         for r in small().runs
     ]
     assert shown(gain_table(Comparison(mixed)))[0][1] == "→ 0.0"
+
+
+def test_rows_of_the_gain_figure_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two starts of the same method, and a run without a partner, which moves neither end of an arrow."""
+    dice = {"EM": 0.5, "EM + Hebbian": 0.6, "EM + VAE": 0.55}
+    runs = [
+        run(arm, "1%", seed, value, gain_over=None if arm == "EM" else "EM")
+        for arm, value in dice.items()
+        for seed in range(2)
+    ]
+    rows: list[str] = []
+
+    def look(figure: Figure, *, alt: str, caption: str) -> Picture:
+        rows.extend(text.get_text() for text in figure.axes[0].get_yticklabels())
+        return Picture(uri="", alt=alt, caption=caption)
+
+    monkeypatch.setattr("hebbseg.experiments.figures.picture", look)
+    drawn = gain_arrows(Comparison([*runs, run("EM", "1%", 7, 0.1)]))
+    assert rows == ["EM + Hebbian", "EM + VAE"]
+    assert drawn is not None and "EM to EM + Hebbian at 1%: 50.0 to 60.0; EM to EM + VAE" in drawn.alt
 
 
 def test_efficiency_reads_the_baseline_backwards() -> None:
