@@ -129,6 +129,21 @@ def test_a_task_whose_worker_is_lost_is_tried_again_but_not_for_ever(tmp_path: P
     assert executor.begun.count(first) == RETRIES + 1 and len(executor.begun) == len(tasks) + RETRIES
 
 
+def test_a_task_that_somebody_else_stopped_is_lost_and_never_counts_as_done(tmp_path: Path) -> None:
+    class Stopped(InThisProcess):
+        def wait(self, timeout_s: float) -> list[tuple[Task, Outcome]]:
+            ((task, outcome),) = super().wait(timeout_s)
+            return [(task, Outcome(status="stopped", message="saved") if outcome.status == "lost" else outcome)]
+
+    tasks = tiny_tasks(tmp_path, axes=ONE)
+    fit, run = tasks[1].id, tasks[0].id
+    executor = Stopped(lose={fit: RETRIES, run: RETRIES + 1})
+    result = run_tasks(tasks, executor)
+    assert executor.begun.count(fit) == RETRIES + 1 == executor.begun.count(run)
+    ((task, outcome),) = result.failed.values()
+    assert task.id == run and "told to end" in outcome.message and result.now == 2
+
+
 def test_a_run_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = tiny_tasks(tmp_path / "whole", axes=ONE, arms=[{"name": "S", "init": "random"}], baseline=None)
     (cut,) = tiny_tasks(
