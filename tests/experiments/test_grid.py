@@ -107,6 +107,17 @@ def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
     assert [left.note["arm"] for left in left_of(tasks)] == ["Bad"], "tried again by the same command"
 
 
+def test_a_regime_too_large_for_the_data_fails_only_the_runs_that_ask_for_it(tmp_path: Path) -> None:
+    tasks = tiny_tasks(tmp_path, axes={"labelled": ["500", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
+    assert [task.kind for task in tasks].count("stage1") == 1
+    result = run_tasks(tasks, InThisProcess())
+    assert {(task.note["arm"], task.settings.labelled) for task, _ in result.failed.values()} == {
+        ("Supervised", "500"),
+        ("Hebbian", "500"),
+    }
+    assert all("labelled=500" in outcome.message for _, outcome in result.failed.values()), result.failed
+
+
 def test_runs_whose_stage_1_fails_fail_with_it(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes={"labelled": ["2", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
     (fit,) = [task.id for task in tasks if task.kind == "stage1"]
