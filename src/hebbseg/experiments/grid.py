@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hebbseg.config import Settings, make_settings, without_effect
+from hebbseg.data.draws import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.places import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
@@ -151,6 +152,10 @@ def _hash(facts: dict[str, Any]) -> str:
 
 def _check(settings: Settings, kind: str) -> None:
     """All that can be known to be wrong without a look at the data."""
+    if Regime.parse(settings.labelled).is_nothing:
+        raise HebbsegError(
+            f"labelled={settings.labelled}: no run of a grid can do without masks. Ask for one at least."
+        )
     if kind == "probe" and settings.devices * settings.num_nodes > 1:
         raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
     _check_method(settings.method, tuple(settings.method_options.items()))
