@@ -294,6 +294,25 @@ def test_the_same_run_counts_once(tmp_path: Path) -> None:
     assert [each.reason.startswith("the same run as") for each in results.unread] == [True, True]
 
 
+def test_the_same_place_with_other_settings_is_said_to_be_that(tmp_path: Path) -> None:
+    note = {"recipe": "r", "dataset": "d", "arm": "EM", "axes": {"seed": 0}}
+    for updates in (300, 500):
+        write(tmp_path / f"{updates}", described("d", {"updates": updates}, note), summary(0.5))
+    (left_out,) = read_results([tmp_path]).unread
+    assert left_out.reason.startswith("the same place in the tables as") and "updates differ" in left_out.reason
+
+
+def test_a_setting_that_the_first_run_did_not_have_yet_tells_the_others_apart(tmp_path: Path) -> None:
+    old = described("d", {"seed": 1})
+    del old["settings"]["ema"]
+    write(tmp_path / "a", old, summary(0.5))
+    for ema in (0.9, 0.99):
+        write(tmp_path / f"b{ema}", described("d", {"ema": ema}), summary(0.5))
+    results = read_results([tmp_path])
+    assert len(results.runs) == 3 and not results.unread
+    assert [run.axes.get("ema") for run in results.runs] == [None, 0.9, 0.99]
+
+
 def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     good = described("d", {})
     write(tmp_path / "good", good, summary(0.5))
@@ -301,6 +320,8 @@ def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     write(tmp_path / "unmeasured", good, None)
     write(tmp_path / "nan", good, summary(float("nan")))
     write(tmp_path / "no-dice", good, {"n": 3})
+    write(tmp_path / "no-end", good, summary(0.5) | {"n": float("inf")})
+    write(tmp_path / "no-time", good | {"seconds": "long"}, summary(0.5))
     (write(tmp_path / "half", good, summary(0.5)) / "summary.json").write_text('{"n": 8')
     (write(tmp_path / "list", good, summary(0.5)) / "run.json").write_text("[]")
     (write(tmp_path / "bytes", good, summary(0.5)) / "run.json").write_bytes(b"\xff\x00")
@@ -309,6 +330,7 @@ def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     reasons = {each.folder.name: each.reason for each in results.unread}
     patterns = {
         "running": "not finished", "unmeasured": "no summary.json", "nan": "dice is nan", "no-dice": "KeyError: 'dice'",
+        "no-end": "OverflowError", "no-time": "could not convert string to float",
         "half": "summary.json is not readable", "list": "run.json holds a list", "bytes": "run.json is not readable",
     }  # fmt: skip
     assert reasons.keys() == patterns.keys()

@@ -82,8 +82,8 @@ class Results:
 
 
 _STRANGER = (
-    "not of the recipe beside it as it is now (the recipe was changed, or a default of hebbseg); `hebbseg report {}` counts "
-    "all runs that are there"
+    "not of the recipe beside it as it is now (the recipe was changed, or a default of hebbseg); `hebbseg report {}` goes by "
+    "what each run there says of itself"
 )
 
 
@@ -136,7 +136,7 @@ def _read(folder: Path, note: dict[str, Any] | None) -> RunResult:
     summary = _json(folder / "summary.json")
     try:
         return _row(folder, run, summary)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _Unusable(f"run.json or summary.json is not as expected ({type(error).__name__}: {error})") from error
 
 
@@ -160,10 +160,10 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
     probe = grid.get("kind") == "probe" or summary.get("kind") == "probe"
     return RunResult(
         folder=folder,
-        recipe=grid.get("recipe", ""),
-        title=grid.get("title", ""),
+        recipe=str(grid.get("recipe", "")),
+        title=str(grid.get("title", "")),
         kind="probe" if probe else "train",
-        table=grid.get("table", ""),
+        table=str(grid.get("table", "")),
         dataset=str(grid.get("dataset") or dataset_of(settings["data"])),
         arm=str(arm),
         baseline=str(grid.get("baseline") or BASELINE),
@@ -181,7 +181,7 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
         split_hash=str(run.get("split_hash", "")),
         versions=dict(run.get("versions") or {}),
         command=str(run.get("command", "")),
-        seconds=run.get("seconds"),
+        seconds=None if run.get("seconds") is None else _number(run["seconds"], "seconds"),
     )
 
 
@@ -249,7 +249,8 @@ def _with_varied_settings(runs: Iterable[RunResult]) -> list[RunResult]:
     plain = [run for run in runs if not run.recipe]
     for dataset in sorted({run.dataset for run in plain}):
         here = [run for run in plain if run.dataset == dataset]
-        varied = sorted(name for name in here[0].settings if _varies(name, here))
+        # Of all runs: one of an earlier version does not have every setting.
+        varied = sorted(name for name in set().union(*(run.settings for run in here)) if _varies(name, here))
         answer += [
             replace(run, axes={name: run.settings[name] for name in varied if _read_by(name, run)}) for run in here
         ]
@@ -273,7 +274,15 @@ def _without_repetitions(runs: Iterable[RunResult]) -> tuple[list[RunResult], li
     for run in sorted(runs, key=lambda run: run.folder):
         key = json.dumps([run.recipe, run.kind, run.dataset, run.arm, run.labelled, run.fold, run.seed, dict(run.axes)])
         if key in first:
-            again.append(Unread(folder=run.folder, reason=f"the same run as {first[key].folder}, which is counted"))
+            again.append(Unread(folder=run.folder, reason=_why_not_twice(run, first[key])))
         else:
             first[key] = run
     return list(first.values()), again
+
+
+def _why_not_twice(run: RunResult, counted: RunResult) -> str:
+    names = sorted({*run.settings, *counted.settings} - {"data"} - without_effect(str(run.settings.get("init"))))
+    other = [name for name in names if run.settings.get(name) != counted.settings.get(name)]
+    if not other:
+        return f"the same run as {counted.folder}, which is counted"
+    return f"the same place in the tables as {counted.folder}, which is counted, though {', '.join(other)} differ"
