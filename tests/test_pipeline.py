@@ -313,6 +313,21 @@ def test_a_further_process_does_not_judge_the_folder(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
+def test_seconds_are_those_of_all_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = make_settings(DATA, TINY)
+    split = draw_split(settings, open_cases(settings, Quiet()), Quiet())
+    now = [100.0]
+    monkeypatch.setattr("hebbseg.runfolder.time.monotonic", lambda: now[0])
+    for start in range(3):
+        folder = RunFolder(tmp_path / "run")
+        state = folder.begin(settings, split, resume=start > 0)
+        assert state == ({"stage": "fit"} if start else None)
+        now[0] += 10
+        folder.checkpoint(lambda: {"stage": "fit"}, every_s=0, now=True)
+        now[0] += 2  # lost when it is cut
+    assert folder.seconds == pytest.approx(10 + 10 + 12)
+
+
 def test_a_run_killed_before_its_split_was_written_gets_it_when_resumed(tmp_path: Path) -> None:
     settings = make_settings(DATA, TINY)
     split = draw_split(settings, open_cases(settings, Quiet()), Quiet())

@@ -1,6 +1,5 @@
 """From a folder of images to a measured segmenter: both stages, in order, resumable at any moment."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -81,7 +80,6 @@ def run(
     if resume and folder.description()["status"] == "done":
         reporter.say(f"{out}: this run is done already.")
         return Segmenter.load(out)
-    begun = time.monotonic()
     with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
         this = Run(settings, source, split.training, fabric)
         with _stoppable(folder) as request:
@@ -92,7 +90,7 @@ def run(
             draw_history(history, folder / "progress.png")
             if split.test:
                 _test(segmenter, source, split, folder, reporter)
-            folder.note(status="done", seconds=round(time.monotonic() - begun, 1))
+            folder.note(status="done", seconds=round(folder.seconds, 1))
             (folder / "checkpoint.pt").unlink(missing_ok=True)
         fabric.barrier()
     return segmenter

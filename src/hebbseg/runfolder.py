@@ -28,7 +28,8 @@ class RunFolder:
         self.path = path
         self.writes = writes
         """Off in all processes but the first."""
-        self._last_checkpoint = time.monotonic()
+        self._begun = self._last_checkpoint = time.monotonic()
+        self._seconds_before = 0.0
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -37,7 +38,7 @@ class RunFolder:
         """Makes the folder, or checks that its run may go on; gives the state to go on from, if there is one."""
         if not self.writes:
             # What stands there may be what the first process has just written; it alone judges.
-            return load_checkpoint(self / "checkpoint.pt") if resume and (self / "checkpoint.pt").exists() else None
+            return self._state() if resume else None
         described = _describe(settings, split)
         if (self / "run.json").exists():
             before = self.description()
@@ -49,7 +50,7 @@ class RunFolder:
             self._refuse_changes(before, described)
             if not (self / "split.json").exists():  # killed between the first file and the second
                 split.save(self / "split.json")
-            return load_checkpoint(self / "checkpoint.pt") if (self / "checkpoint.pt").exists() else None
+            return self._state()
         if resume and self.path.exists() and any(self.path.iterdir()):
             raise HebbsegError(f"{self.path}: there is no run to resume here (no run.json). Leave --resume out.")
         if self.path.exists() and any(self.path.iterdir()):
@@ -71,10 +72,22 @@ class RunFolder:
         if self.writes:
             write_json(self / "run.json", self.description() | values)
 
+    @property
+    def seconds(self) -> float:
+        """At work on this run, in all its starts; of one that was cut, up to its last checkpoint."""
+        return self._seconds_before + time.monotonic() - self._begun
+
+    def _state(self) -> dict[str, Any] | None:
+        if not (self / "checkpoint.pt").exists():
+            return None
+        state = load_checkpoint(self / "checkpoint.pt")
+        self._seconds_before = float(state.pop("seconds", 0.0))
+        return state
+
     def checkpoint(self, make: Callable[[], dict[str, Any]], *, every_s: float, now: bool) -> None:
         """Writes a checkpoint if it is time for one."""
         if self.writes and (now or time.monotonic() - self._last_checkpoint >= every_s):
-            save_checkpoint(self / "checkpoint.pt", make())
+            save_checkpoint(self / "checkpoint.pt", make() | {"seconds": self.seconds})
             self._last_checkpoint = time.monotonic()
 
     def save_rows(self, name: str, rows: list[Row]) -> None:

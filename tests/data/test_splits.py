@@ -46,7 +46,7 @@ def test_regimes_are_nested_and_rounded_up():
 
 def test_percent_is_exact_arithmetic():
     # 0.07 * 100 is 7.000000000000001 in floating point.
-    for labelled in ("7%", 0.07):
+    for labelled in ("7%", 0.07, "0.07"):
         assert len(make_split(listed(100), labelled=labelled, test=0).training.labelled) == 7
     assert len(make_split(listed(100), labelled="8", test=0).training.labelled) == 8
     assert len(make_split(listed(100), labelled=8, test=0).training.labelled) == 8

@@ -20,15 +20,21 @@ NO_RAY = "Ray is not installed (extra cluster)"
 
 
 class Killing(LocalExecutor):
-    """Kills a worker in the middle of its task, the first time there is one far enough."""
+    """Sends a signal to a worker in the middle of its task, the first time there is one far enough."""
 
     killed: Task | None = None
 
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(jobs=1, threads=1)
+        self.number = number
+        self.workers: set[int | None] = set()
+
     def wait(self, timeout_s: float) -> list[tuple[Task, Outcome]]:
         for worker, task in self._busy.items():
+            self.workers.add(worker.process.pid)
             if self.killed is None and (task.folder / "checkpoint.pt").exists():
                 self.killed = task
-                os.kill(worker.process.pid or 0, signal.SIGKILL)
+                os.kill(worker.process.pid or 0, self.number)
         return super().wait(0.02)
 
 
@@ -36,7 +42,8 @@ def results(tasks: list[Task]) -> list[bytes]:
     return [(task.folder / "metrics.csv").read_bytes() for task in tasks if task.kind == "train"]
 
 
-def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_worker_is_replaced_and_its_run_goes_on(number: signal.Signals, tmp_path: Path) -> None:
     changes = {
         "settings": SETTINGS | {"updates": 40, "checkpoint_every_s": 0.0, "labelled": "4"},
         "axes": {"seed": [0, 1]},
@@ -44,9 +51,10 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path: Path) -> None
         "baseline": None,
     }
     tasks = tiny_tasks(tmp_path / "killed", **changes)
-    executor = Killing(jobs=1, threads=1)
+    executor = Killing(number)
     result = run_tasks(tasks, executor)
     assert executor.killed is not None and not result.failed and result.now == len(tasks) == 2
+    assert len(executor.workers) == 2, "a new one for the one that was killed"
     begun = {task.id: task.log.read_text(encoding="utf-8").count(f" {task.id}\n") for task in tasks}
     assert begun == {task.id: 2 if task.id == executor.killed.id else 1 for task in tasks}
     alone = tiny_tasks(tmp_path / "alone", **changes)

@@ -107,6 +107,17 @@ def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
     assert [left.note["arm"] for left in left_of(tasks)] == ["Bad"], "tried again by the same command"
 
 
+def test_a_regime_too_large_for_the_data_fails_only_the_runs_that_ask_for_it(tmp_path: Path) -> None:
+    tasks = tiny_tasks(tmp_path, axes={"labelled": ["500", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
+    assert [task.kind for task in tasks].count("stage1") == 1
+    result = run_tasks(tasks, InThisProcess())
+    assert {(task.note["arm"], task.settings.labelled) for task, _ in result.failed.values()} == {
+        ("Supervised", "500"),
+        ("Hebbian", "500"),
+    }
+    assert all("labelled=500" in outcome.message for _, outcome in result.failed.values()), result.failed
+
+
 def test_runs_whose_stage_1_fails_fail_with_it(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes={"labelled": ["2", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
     (fit,) = [task.id for task in tasks if task.kind == "stage1"]
@@ -127,6 +138,21 @@ def test_a_task_whose_worker_is_lost_is_tried_again_but_not_for_ever(tmp_path: P
     executor = InThisProcess(lose={first: RETRIES})
     assert not run_tasks(tasks, executor).failed
     assert executor.begun.count(first) == RETRIES + 1 and len(executor.begun) == len(tasks) + RETRIES
+
+
+def test_a_task_that_somebody_else_stopped_is_lost_and_never_counts_as_done(tmp_path: Path) -> None:
+    class Stopped(InThisProcess):
+        def wait(self, timeout_s: float) -> list[tuple[Task, Outcome]]:
+            ((task, outcome),) = super().wait(timeout_s)
+            return [(task, Outcome(status="stopped", message="saved") if outcome.status == "lost" else outcome)]
+
+    tasks = tiny_tasks(tmp_path, axes=ONE)
+    fit, run = tasks[1].id, tasks[0].id
+    executor = Stopped(lose={fit: RETRIES, run: RETRIES + 1})
+    result = run_tasks(tasks, executor)
+    assert executor.begun.count(fit) == RETRIES + 1 == executor.begun.count(run)
+    ((task, outcome),) = result.failed.values()
+    assert task.id == run and "told to end" in outcome.message and result.now == 2
 
 
 def test_a_run_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from hebbseg.experiments.report import sort_key, write_report
 from hebbseg.experiments.surfaces3d import surface
-from tests.experiments.runs import make_ablation, make_sota, summary
+from tests.experiments.runs import described, make_ablation, make_sota, summary, write
 from tests.tiny import command
 
 TINY = {"features": (4, 8), "updates": 3, "labelled_batch": 2, "pretrain_epochs": 1, "method": "supervised"}
@@ -94,6 +94,16 @@ def test_every_run_is_a_row_of_plain_numbers(tmp_path: Path) -> None:
         )
         assert all(row[name] == str(value) for name, value in run.axes.items())
     assert str(tmp_path) not in (tmp_path / "t" / "runs.csv").read_text(encoding="utf-8"), "no path of this machine"
+
+
+def test_a_number_of_masks_is_no_percentage(tmp_path: Path) -> None:
+    note = {"recipe": "r", "dataset": "d", "arm": "EM", "axes": {"labelled": "8"}}
+    folder = write(tmp_path / "runs" / "a", described("d", {"labelled": "8"}, note), summary(0.5))
+    training = {"labelled": list("abcdefgh"), "unlabelled": [str(n) for n in range(8)]}
+    (folder / "split.json").write_text(json.dumps({"training": training}))
+    write_report([tmp_path], tmp_path / "r.html", tables=tmp_path / "t", pictures=False)
+    with (tmp_path / "t" / "runs.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["labelled_percent"] for row in csv.DictReader(file)] == ["50"]
 
 
 def test_same_runs_same_page(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.ablationtables import (
@@ -29,6 +30,7 @@ from hebbseg.experiments.comparisontables import (
     rank_table,
     regime_heading,
 )
+from hebbseg.experiments.figures import Picture, gain_arrows
 from hebbseg.experiments.published import published
 from hebbseg.experiments.results import RunResult, arm_of, dataset_of, read_results
 from hebbseg.experiments.sections import headlines
@@ -113,6 +115,26 @@ def test_gain_has_an_arrow_only_where_the_interval_is_clear() -> None:
     assert shown(gain_table(Comparison(mixed)))[0][1] == "→ 0.0"
 
 
+def test_rows_of_the_gain_figure_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two starts of the same method, and a run without a partner, which moves neither end of an arrow."""
+    dice = {"EM": 0.5, "EM + Hebbian": 0.6, "EM + VAE": 0.55}
+    runs = [
+        run(arm, "1%", seed, value, gain_over=None if arm == "EM" else "EM")
+        for arm, value in dice.items()
+        for seed in range(2)
+    ]
+    rows: list[str] = []
+
+    def look(figure: Figure, *, alt: str, caption: str) -> Picture:
+        rows.extend(text.get_text() for text in figure.axes[0].get_yticklabels())
+        return Picture(uri="", alt=alt, caption=caption)
+
+    monkeypatch.setattr("hebbseg.experiments.figures.picture", look)
+    drawn = gain_arrows(Comparison([*runs, run("EM", "1%", 7, 0.1)]))
+    assert rows == ["EM + Hebbian", "EM + VAE"]
+    assert drawn is not None and "EM to EM + Hebbian at 1%: 50.0 to 60.0; EM to EM + VAE" in drawn.alt
+
+
 def test_efficiency_reads_the_baseline_backwards() -> None:
     table = efficiency_table(small())
     found = {(row[0], row[1]): row[2:] for row in shown(table)}
@@ -125,6 +147,21 @@ def test_ranks_leave_out_who_is_not_everywhere() -> None:
     table = rank_table([small()], "all")
     assert shown(table) == [["EM + Hebbian", "1.33"], ["Supervised", "1.67"]]
     assert "6 blocks" in table.note and "not ranked: EM." in table.note
+
+
+def test_ranks_are_over_what_all_ranked_arms_share() -> None:
+    """All masks for the baseline alone, and one arm without a run: the others are ranked where all of them are."""
+    runs = [run(arm, regime, seed, dice + seed / 100) for arm, dice in (("Supervised", 0.5), ("EM", 0.6), ("CPS", 0.7))
+            for regime in ("1%", "10%") for seed in range(2)]  # fmt: skip
+    alone = [run("Supervised", "100%", seed, 0.9) for seed in range(2)]
+    table = rank_table([Comparison([*runs, *alone])], "all")
+    assert shown(table) == [["CPS", "1.00"], ["EM", "2.00"], ["Supervised", "3.00"]]
+    assert "over 4 blocks" in table.note and "not counted: glas 100 %." in table.note
+    assert "not ranked" not in table.note and "incomplete" not in table.note
+    lost = [each for each in runs if (each.arm, each.labelled, each.seed) != ("EM", "1%", 1)]
+    table = rank_table([Comparison([*lost, *alone])], "all")
+    assert "over 3 blocks" in table.note and "1 incomplete blocks left out" in table.note
+    assert rank_table([Comparison(alone)], "all").rows == ()
 
 
 def test_arm_with_an_axis_pairs_with_a_baseline_without(tmp_path: Path) -> None:
@@ -257,6 +294,25 @@ def test_the_same_run_counts_once(tmp_path: Path) -> None:
     assert [each.reason.startswith("the same run as") for each in results.unread] == [True, True]
 
 
+def test_the_same_place_with_other_settings_is_said_to_be_that(tmp_path: Path) -> None:
+    note = {"recipe": "r", "dataset": "d", "arm": "EM", "axes": {"seed": 0}}
+    for updates in (300, 500):
+        write(tmp_path / f"{updates}", described("d", {"updates": updates}, note), summary(0.5))
+    (left_out,) = read_results([tmp_path]).unread
+    assert left_out.reason.startswith("the same place in the tables as") and "updates differ" in left_out.reason
+
+
+def test_a_setting_that_the_first_run_did_not_have_yet_tells_the_others_apart(tmp_path: Path) -> None:
+    old = described("d", {"seed": 1})
+    del old["settings"]["ema"]
+    write(tmp_path / "a", old, summary(0.5))
+    for ema in (0.9, 0.99):
+        write(tmp_path / f"b{ema}", described("d", {"ema": ema}), summary(0.5))
+    results = read_results([tmp_path])
+    assert len(results.runs) == 3 and not results.unread
+    assert [run.axes.get("ema") for run in results.runs] == [None, 0.9, 0.99]
+
+
 def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     good = described("d", {})
     write(tmp_path / "good", good, summary(0.5))
@@ -264,6 +320,8 @@ def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     write(tmp_path / "unmeasured", good, None)
     write(tmp_path / "nan", good, summary(float("nan")))
     write(tmp_path / "no-dice", good, {"n": 3})
+    write(tmp_path / "no-end", good, summary(0.5) | {"n": float("inf")})
+    write(tmp_path / "no-time", good | {"seconds": "long"}, summary(0.5))
     (write(tmp_path / "half", good, summary(0.5)) / "summary.json").write_text('{"n": 8')
     (write(tmp_path / "list", good, summary(0.5)) / "run.json").write_text("[]")
     (write(tmp_path / "bytes", good, summary(0.5)) / "run.json").write_bytes(b"\xff\x00")
@@ -272,6 +330,7 @@ def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     reasons = {each.folder.name: each.reason for each in results.unread}
     patterns = {
         "running": "not finished", "unmeasured": "no summary.json", "nan": "dice is nan", "no-dice": "KeyError: 'dice'",
+        "no-end": "OverflowError", "no-time": "could not convert string to float",
         "half": "summary.json is not readable", "list": "run.json holds a list", "bytes": "run.json is not readable",
     }  # fmt: skip
     assert reasons.keys() == patterns.keys()

@@ -144,13 +144,13 @@ def _copy_recipe(recipe: Path, folder: Path) -> None:
 
 
 def _warn_of_strangers(runs: "list[GridRun]", folder: Path) -> None:
-    """Says which run folders are not of this recipe: it was changed, and a report would count both."""
+    """Says which run folders are not of this recipe: it was changed, or another one was run here."""
     known = {run.id for run in runs}
     strangers = sorted(path.name for path in (folder / "runs").glob("*") if path.name not in known)
     if strangers:
         typer.echo(
             f"note: {folder / 'runs'} holds {len(strangers)} runs that are not of this recipe as it is now (first: "
-            f"{strangers[0]}). A report would count them, too; move them away, or choose another -o.",
+            f"{strangers[0]}). They are kept, and a report of {folder} leaves them out.",
             err=True,
         )
 

@@ -44,6 +44,8 @@ def report(
     facts = [("page", str(done.page)), ("runs", str(len(done.results.runs)))]
     if done.tables:
         facts.append(("tables", f"{len(done.tables)} files in {tables}"))
+    if done.results.strangers:
+        facts.append(("other runs", f"{done.results.strangers} left out: not of the recipe beside them as it is now"))
     if done.results.unread:
         first = done.results.unread[0]
         facts.append(("left out", f"{len(done.results.unread)} folders, first {first.folder}: {first.reason}"))

@@ -112,7 +112,7 @@ class Regime:
         try:
             if text.endswith("%"):
                 share = Fraction(text[:-1].strip()) / 100
-            elif isinstance(labelled, float):
+            elif isinstance(labelled, float) or "." in text:  # settings keep 0.1 as text
                 share = Fraction(text)
             else:
                 number = int(text)

@@ -143,10 +143,12 @@ def comparisons(runs: Iterable[RunResult]) -> list[Comparison]:
     return [Comparison(groups[key]) for key in sorted(groups)]
 
 
-def blocks(comparison: Comparison, labels: Sequence[str], metric: str) -> list[dict[str, float]]:
+def blocks(
+    comparison: Comparison, labels: Sequence[str], regimes: Sequence[str], metric: str
+) -> list[dict[str, float]]:
     """{label: value} for each regime, fold and seed."""
     answer: dict[tuple[str, Pair], dict[str, float]] = {}
-    for regime in comparison.regimes:
+    for regime in regimes:
         for label in labels:
             for pair, value in comparison.values(label, regime, metric).items():
                 answer.setdefault((regime, pair), {})[label] = value

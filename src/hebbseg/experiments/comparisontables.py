@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 
 from hebbseg.experiments.comparison import Comparison, blocks, curve
 from hebbseg.experiments.labelefficiency import LabelEfficiency, label_efficiency
@@ -157,36 +158,47 @@ def gain_table(comparison: Comparison) -> Table:
 
 
 def rank_table(group: Sequence[Comparison], name: str) -> Table:
-    """Mean rank of the arms that all of ``group`` have, over dataset × regime × fold × seed."""
-    common = set.intersection(*(set(comparison.labels) for comparison in group))
-    everyone = set.union(*(set(comparison.labels) for comparison in group))
-    # An arm that is run in one regime only (all labels) would leave no block complete.
-    widest = {label for label in common if all(_regimes_of(c, label) == _most_regimes(c) for c in group)}
-    found = mean_ranks([block for comparison in group for block in blocks(comparison, sorted(widest), "dice")])
-    left_out = sorted(everyone - widest)
+    """Mean rank of arms that all of ``group`` have, over dataset × regime × fold × seed, where all of them were run."""
+    labels, cells = _ranked(group)
+    counted = [(comparison, [r for r in comparison.regimes if (n, r) in cells]) for n, comparison in enumerate(group)]
+    found = mean_ranks([block for c, regimes in counted for block in blocks(c, labels, regimes, "dice")])
+    arms = sorted(set().union(*(comparison.labels for comparison in group)) - set(labels))
+    regimes = [f"{c.dataset} {regime_heading(r)}" for c, regimes in counted for r in c.regimes if r not in regimes]
     said = [
         f"Rank 1 is best; mean ± half of the 90 % t-interval over {found.blocks} blocks (dataset, regime, fold and seed)."
     ]
     said += [f"{found.incomplete} incomplete blocks left out."] if found.incomplete else []
     said += [f"Friedman p {found.p:.2g}."] if found.p is not None else []
-    said += [f"Not in all blocks, so not ranked: {', '.join(left_out)}."] if left_out else []
+    said += [f"Not in all blocks, so not ranked: {', '.join(arms)}."] if arms else []
+    said += [f"Not run by all of the ranked, so not counted: {', '.join(regimes)}."] if regimes else []
     ordered = sorted(found.ranks, key=lambda arm: found.ranks[arm].mean)
     rows = [Row(cells=(text_cell(arm), estimate_cell(found.ranks[arm], decimals=2))) for arm in ordered]
     return Table(
         name=file_name(name, "rank"),
-        title=f"Mean rank by Dice over {', '.join(comparison.dataset for comparison in group)}",
+        title=f"Mean rank by Dice over {', '.join(comparison.dataset for comparison, regimes in counted if regimes)}",
         note=" ".join(said),
         columns=("arm", "mean rank"),
         rows=marked(rows, [1], higher_is_better=False),
     )
 
 
-def _regimes_of(comparison: Comparison, label: str) -> set[str]:
-    return {regime for regime in comparison.regimes if comparison.cell(label, regime)}
+def _ranked(group: Sequence[Comparison]) -> tuple[list[str], frozenset[tuple[int, str]]]:
+    """The arms to rank, and the cells (number of the comparison, regime) that all of them share; none of fewer than two.
 
-
-def _most_regimes(comparison: Comparison) -> set[str]:
-    return max((_regimes_of(comparison, label) for label in comparison.labels), key=len)
+    An arm that is run in one regime only (all labels) would leave hardly a cell to the others, and a regime that only the
+    baseline is run in (all labels, again) hardly an arm: of all choices, the one with the most runs to rank is taken.
+    """
+    cells = {
+        label: frozenset(
+            (n, r) for n, comparison in enumerate(group) for r in comparison.regimes if comparison.cell(label, r)
+        )
+        for label in sorted(set.intersection(*(set(comparison.labels) for comparison in group)))
+    }
+    choices = [
+        ([label for label, has in cells.items() if shared <= has], shared)
+        for shared in dict.fromkeys(cells[a] & cells[b] for a, b in combinations(cells, 2))
+    ]
+    return max(choices, key=lambda choice: (len(choice[0]) * len(choice[1]), len(choice[0])), default=([], frozenset()))
 
 
 def efficiencies(comparison: Comparison) -> list[tuple[str, LabelEfficiency]]:

@@ -91,27 +91,30 @@ def gain_arrows(comparison: Comparison) -> Picture | None:
         ends: list[float] = []
         for row, (label, other) in enumerate(pairs):
             difference = comparison.difference(label, other, regime)
-            after, before = (comparison.estimate(name, regime, "dice") for name in (label, other))
-            if difference is None or after is None or before is None:
+            if difference is None:
                 continue
-            start, end = 100 * before.mean, 100 * after.mean
+            # Of the pairs alone: a run without a partner would move one end of the arrow.
+            after, before = (comparison.values(name, regime, "dice") for name in (label, other))
+            start = 100 * float(np.mean([before[pair] for pair in sorted(before.keys() & after.keys(), key=repr)]))
+            end = start + 100 * difference.estimate.mean
             clear = difference.direction != 0
             style = {"arrowstyle": "-|>", "lw": 2.2 if clear else 1.1, "color": "0.0" if clear else "0.5"}
             style |= {"shrinkA": 0, "shrinkB": 0, "linestyle": "-" if clear else "--"}
             axis.annotate("", xy=(end, row), xytext=(start, row), arrowprops=style)
             axis.plot(start, row, "o", color="white", markeredgecolor="0.3", markersize=5)
             ends += [start, end]
-            said.append(f"{other} at {regime}: {start:.1f} to {end:.1f}")
+            said.append(f"{other} to {label} at {regime}: {start:.1f} to {end:.1f}")
         margin = 0.12 * (max(ends) - min(ends)) + 0.2 if ends else 1.0
         axis.set_xlim(min(ends, default=0) - margin, max(ends, default=1) + margin)
         axis.set(title=regime_heading(regime), xlabel="Dice (%)")
         axis.grid(axis="x", color="0.9")
-    axes[0][0].set_yticks(range(len(pairs)), [other for _, other in pairs])
+    # Several arms may be tied to the same one: each row has the name of its own.
+    axes[0][0].set_yticks(range(len(pairs)), [label for label, _ in pairs])
     axes[0][0].set_ylim(len(pairs) - 0.5, -0.5)
     return picture(
         figure,
         alt=f"Dice without and with the first stage on {comparison.dataset}. " + "; ".join(said) + ".",
-        caption="Circle: the method from random weights; arrow head: the same from the weights of stage 1. Thick and black "
+        caption="Arrow head: the arm that the row names; circle: the same without its first stage. Thick and black "
         "where the paired 90 % interval is clear of 0, thin and dashed where it is not.",
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hebbseg.config import Settings, make_settings, without_effect
+from hebbseg.data.draws import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.places import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
@@ -57,34 +58,51 @@ class GridRun:
 
 def plan(recipe: Recipe, root: tuple[Path, str]) -> list[GridRun]:
     """All runs of a recipe, one repetition (seed, fold) after the other; raises if any of them could not be begun."""
-    runs: list[GridRun] = []
+    places = {}
     for name, data in recipe.data.items():
         try:
-            place = locate(data.source, root)
+            places[name] = locate(data.source, root)
         except HebbsegError as error:
             raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {error}") from None
+    runs = _runs(recipe, places)
+    for run in runs:
+        try:
+            _check(run.settings, run.kind)
+        except HebbsegError as error:
+            raise HebbsegError(f"{_where(recipe, run.note['dataset'], run.note['arm'])}: {error}") from None
+    _refuse_twins(recipe, runs)
+    # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
+    return sorted(runs, key=lambda run: (run.settings.seed, run.settings.fold or 0))
+
+
+def notes_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """{id: note} of all runs of a recipe, wherever its data are, and if they are no longer anywhere."""
+    return {run.id: run.note for run in _runs(recipe, {name: data.source for name, data in recipe.data.items()})}
+
+
+def _runs(recipe: Recipe, places: dict[str, str]) -> list[GridRun]:
+    """Each once: an arm that leaves out an axis comes again for each of its values."""
+    runs = {}
+    for name, place in places.items():
         axes = recipe.axes_of(name)
         for values in itertools.product(*axes.values()):
             point = dict(zip(axes, values, strict=True))
             for arm in (arm for arm in recipe.arms if not arm.skips(point)):
                 run = _run(recipe, name, place, arm, {k: v for k, v in point.items() if k not in arm.without})
-                runs.append(run)
-    unique = {run.id: run for run in runs}  # an arm that leaves out an axis comes once for each of its values
-    _refuse_twins(recipe, list(unique.values()))
-    # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
-    return sorted(unique.values(), key=lambda run: (run.settings.seed, run.settings.fold or 0))
+                runs[run.id] = run
+    return list(runs.values())
+
+
+def _where(recipe: Recipe, data: str, arm: str) -> str:
+    return f"Recipe {recipe.name}, data {data}, arm {arm!r}"
 
 
 def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any]) -> GridRun:
     given = recipe.settings | recipe.data[data].settings | arm.settings | point
-    where = f"Recipe {recipe.name}, data {data}, arm {arm.name!r}"
     try:
         settings = make_settings(place, given)
-        _check(settings)
-        if recipe.kind == "probe" and settings.devices * settings.num_nodes > 1:
-            raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
     except HebbsegError as error:
-        raise HebbsegError(f"{where}: {error}") from None
+        raise HebbsegError(f"{_where(recipe, data, arm.name)}: {error}") from None
     known_by = identity(data, recipe.data[data].source)
     note: dict[str, Any] = {
         "recipe": recipe.name,
@@ -132,8 +150,14 @@ def _hash(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: Settings, kind: str) -> None:
     """All that can be known to be wrong without a look at the data."""
+    if Regime.parse(settings.labelled).is_nothing:
+        raise HebbsegError(
+            f"labelled={settings.labelled}: no run of a grid can do without masks. Ask for one at least."
+        )
+    if kind == "probe" and settings.devices * settings.num_nodes > 1:
+        raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
     _check_method(settings.method, tuple(settings.method_options.items()))
     check_init(settings.init, settings.init_options)
     if settings.fold is not None and settings.folds is None:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -26,7 +27,8 @@ class LocalExecutor:
         alive = [worker for worker in self._idle if worker.process.is_alive()]
         worker = alive.pop() if alive else _Worker(self.threads)
         self._idle = alive
-        worker.connection.send(task)
+        with suppress(OSError):  # it has died this moment; `wait` will find that out
+            worker.connection.send(task)
         self._busy[worker] = task
 
     def wait(self, timeout_s: float) -> list[tuple[Task, Outcome]]:
@@ -38,7 +40,9 @@ class LocalExecutor:
         for worker in ready:
             task = self._busy.pop(worker)
             outcome = worker.result()
-            if outcome.status != "lost":
+            if outcome.status in ("lost", "stopped"):
+                worker.end()  # one that was told to end has saved its task, and is still there
+            else:
                 self._idle.append(worker)
             ended.append((task, outcome))
         return ended
@@ -49,8 +53,7 @@ class LocalExecutor:
 
     def close(self) -> None:
         for worker in (*self._idle, *self._busy):
-            worker.process.kill()
-            worker.process.join()
+            worker.end()
         self._idle, self._busy = [], {}
 
 
@@ -63,6 +66,10 @@ class _Worker:
         self.process: SpawnProcess = context.Process(target=_work, args=(theirs, threads, os.getpid()), daemon=True)
         self.process.start()
         theirs.close()  # so that the pipe ends when the worker does
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
 
     def result(self) -> Outcome:
         try:

@@ -1,7 +1,6 @@
 """A run without stage 2: how much of the segmentation a linear layer reads from the features of stage 1."""
 
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,6 @@ def probe(
     folder.begin(settings, split, resume=resume)
     if notes:
         folder.note(**notes)
-    begun = time.monotonic()
     this = Run(settings, source, split.training, make_fabric(settings))
     classes = len(source.classes)
     network, first = starts(this, 0) if starts else this.initialise(classes, settings.seed)
@@ -68,7 +66,7 @@ def probe(
         "split_notes": list(split.provenance.notes),
     }
     write_json(folder / "summary.json", summary)
-    folder.note(status="done", seconds=round(time.monotonic() - begun, 1))
+    folder.note(status="done", seconds=round(folder.seconds, 1))
     return summary
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from hebbseg.config import without_effect
 from hebbseg.errors import HebbsegError
+from hebbseg.experiments.belonging import find_runs
 
 METRICS = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
 BASELINE = "Supervised"
@@ -63,16 +63,28 @@ class RunResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Unread:
-    """A folder that the tables do without, and why."""
+    """A folder that the tables do without, and why. ``stranger``: the recipe beside it does not ask for it."""
 
     folder: Path
     reason: str
+    stranger: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
     runs: tuple[RunResult, ...]
     unread: tuple[Unread, ...]
+
+    @property
+    def strangers(self) -> int:
+        """Runs left out because the recipe of their grid, as it is now, does not ask for them."""
+        return sum(each.stranger for each in self.unread)
+
+
+_STRANGER = (
+    "not of the recipe beside it as it is now (the recipe was changed, or a default of hebbseg); `hebbseg report {}` goes by "
+    "what each run there says of itself"
+)
 
 
 class _Unusable(Exception):
@@ -82,16 +94,28 @@ class _Unusable(Exception):
 def read_results(roots: Sequence[str | Path]) -> Results:
     """Every run folder at or below ``roots``, in the order of their paths.
 
+    In the folder of a grid only those count that its recipe.toml asks for, and as it names them: the recipe may have been
+    changed since, or another one may have done the run.
+
     Arguments:
         roots: run folders, or folders that hold some at any depth, such as the output of a grid.
     """
     runs: list[RunResult] = []
     unread: list[Unread] = []
-    for folder in _run_folders(roots):
+    found = find_runs(roots)
+    for folder in found.folders:
+        recipe = found.recipe_of(folder)
+        if recipe is not None and folder.resolve().name not in recipe:
+            unread.append(Unread(folder=folder, reason=_STRANGER.format(folder.parent), stranger=True))
+            continue
         try:
-            runs.append(_read(folder))
+            runs.append(_read(folder, recipe[folder.resolve().name] if recipe else None))
         except _Unusable as reason:
             unread.append(Unread(folder=folder, reason=str(reason)))
+    unread += [
+        Unread(folder=path, reason=f"the runs beside it are all counted, as it cannot be read: {reason}")
+        for path, reason in found.unreadable.items()
+    ]
     if not runs and not unread:
         raise HebbsegError(
             f"{', '.join(map(str, roots))}: no run folder here (none has a run.json). Give folders that `hebbseg train` or "
@@ -101,21 +125,10 @@ def read_results(roots: Sequence[str | Path]) -> Results:
     return Results(runs=tuple(once), unread=(*unread, *again))
 
 
-def _run_folders(roots: Sequence[str | Path]) -> list[Path]:
-    found: dict[Path, Path] = {}
-    for root in roots:
-        if not Path(root).is_dir():
-            raise HebbsegError(f"{root}: there is no such folder. Give run folders, or folders that hold some.")
-        for place, folders, files in os.walk(root):
-            if "run.json" in files:
-                found.setdefault(Path(place).resolve(), Path(place))
-                folders.clear()
-            folders[:] = [name for name in folders if not name.startswith(".")]
-    return sorted(found.values())
-
-
-def _read(folder: Path) -> RunResult:
+def _read(folder: Path, note: dict[str, Any] | None) -> RunResult:
+    """``note``: what the recipe says of the run, where there is one; else run.json does."""
     run = _json(folder / "run.json")
+    run |= {"grid": note} if note is not None else {}
     if run.get("status") != "done":
         raise _Unusable(f"not finished (status {run.get('status')!r} in run.json); `--resume` goes on with it")
     if not (folder / "summary.json").exists():
@@ -123,7 +136,7 @@ def _read(folder: Path) -> RunResult:
     summary = _json(folder / "summary.json")
     try:
         return _row(folder, run, summary)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _Unusable(f"run.json or summary.json is not as expected ({type(error).__name__}: {error})") from error
 
 
@@ -147,10 +160,10 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
     probe = grid.get("kind") == "probe" or summary.get("kind") == "probe"
     return RunResult(
         folder=folder,
-        recipe=grid.get("recipe", ""),
-        title=grid.get("title", ""),
+        recipe=str(grid.get("recipe", "")),
+        title=str(grid.get("title", "")),
         kind="probe" if probe else "train",
-        table=grid.get("table", ""),
+        table=str(grid.get("table", "")),
         dataset=str(grid.get("dataset") or dataset_of(settings["data"])),
         arm=str(arm),
         baseline=str(grid.get("baseline") or BASELINE),
@@ -168,7 +181,7 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
         split_hash=str(run.get("split_hash", "")),
         versions=dict(run.get("versions") or {}),
         command=str(run.get("command", "")),
-        seconds=run.get("seconds"),
+        seconds=None if run.get("seconds") is None else _number(run["seconds"], "seconds"),
     )
 
 
@@ -236,7 +249,8 @@ def _with_varied_settings(runs: Iterable[RunResult]) -> list[RunResult]:
     plain = [run for run in runs if not run.recipe]
     for dataset in sorted({run.dataset for run in plain}):
         here = [run for run in plain if run.dataset == dataset]
-        varied = sorted(name for name in here[0].settings if _varies(name, here))
+        # Of all runs: one of an earlier version does not have every setting.
+        varied = sorted(name for name in set().union(*(run.settings for run in here)) if _varies(name, here))
         answer += [
             replace(run, axes={name: run.settings[name] for name in varied if _read_by(name, run)}) for run in here
         ]
@@ -260,7 +274,15 @@ def _without_repetitions(runs: Iterable[RunResult]) -> tuple[list[RunResult], li
     for run in sorted(runs, key=lambda run: run.folder):
         key = json.dumps([run.recipe, run.kind, run.dataset, run.arm, run.labelled, run.fold, run.seed, dict(run.axes)])
         if key in first:
-            again.append(Unread(folder=run.folder, reason=f"the same run as {first[key].folder}, which is counted"))
+            again.append(Unread(folder=run.folder, reason=_why_not_twice(run, first[key])))
         else:
             first[key] = run
     return list(first.values()), again
+
+
+def _why_not_twice(run: RunResult, counted: RunResult) -> str:
+    names = sorted({*run.settings, *counted.settings} - {"data"} - without_effect(str(run.settings.get("init"))))
+    other = [name for name in names if run.settings.get(name) != counted.settings.get(name)]
+    if not other:
+        return f"the same run as {counted.folder}, which is counted"
+    return f"the same place in the tables as {counted.folder}, which is counted, though {', '.join(other)} differ"

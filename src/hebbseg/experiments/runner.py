@@ -1,7 +1,7 @@
 """Carries out a grid: what is done is skipped, what was cut goes on, and one failure never stops the rest."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hebbseg.experiments.board import Board
@@ -120,6 +120,11 @@ class _Schedule:
         for task, outcome in self.executor.wait(timeout_s):
             del self.running[task.id]
             again = False
+            if outcome.status == "stopped" and not stopping:
+                # Not by us: whoever did it (TERM to a worker, a machine that is shut down) did not ask the grid to end.
+                outcome = replace(
+                    outcome, status="lost", message="its worker was told to end (SIGTERM), not by the grid"
+                )
             if outcome.status == "lost":
                 self.losses[task.id] = self.losses.get(task.id, 0) + 1
                 again = self.losses[task.id] <= RETRIES and not stopping

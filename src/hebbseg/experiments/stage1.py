@@ -29,7 +29,8 @@ from hebbseg.training.processes import launched, make_fabric
 
 def fit_stage1(settings: Settings, network: int, folder: Path, *, source: Source, reporter: Reporter) -> None:
     """Stage 1 of network number ``network`` (0, or 1 for methods that have two), resumable; leaves `WEIGHTS` in ``folder``."""
-    training = draw_split(settings, source, reporter).training
+    # Without masks, as stage 1 needs none: a regime that the data are too few for is the matter of the runs that ask for it.
+    training = draw_split(settings.model_copy(update={"labelled": "0"}), source, reporter).training
     fabric = make_fabric(settings)
     classes = len(source.classes)
     with launched(fabric), interrupt_requests() as request:

@@ -126,6 +126,7 @@ def perform(task: Task) -> None:
         fit_stage1(settings, task.network, task.folder, source=source, reporter=reporter)
         return
     _clear_unbegun(task.folder)
+    _follow_data(task)
     do = run if task.kind == "train" else probe
     do(
         settings,
@@ -142,6 +143,18 @@ def _clear_unbegun(folder: Path) -> None:
     """Removes what is left of a run that was killed before it had written down what it is."""
     if folder.exists() and not ((folder / "run.json").exists() and (folder / "split.json").exists()):
         shutil.rmtree(folder)
+
+
+def _follow_data(task: Task) -> None:
+    """Lets a run that was cut go on where its data are now: its id has the name of the data set, which may lie anywhere.
+
+    Whether they are the same cases, the hash of the split says.
+    """
+    description = described(task.folder)
+    before = description.get("settings")
+    if isinstance(before, dict) and before.get("data") != task.settings.data:
+        moved = before | {"data": task.settings.data}
+        write_json(task.folder / "run.json", description | {"settings": moved})
 
 
 def cases_of(settings: Settings) -> "Source":

@@ -29,7 +29,7 @@ def tidy_csv(runs: Sequence[RunResult]) -> str:
             [
                 run.recipe,
                 run.dataset,
-                run.labelled.removesuffix("%"),
+                _number(run.percent, 1),
                 *(run.axes.get(name, "") for name in axes),
                 "" if run.fold is None else run.fold,
                 run.seed,
