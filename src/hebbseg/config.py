@@ -31,7 +31,7 @@ class Settings(BaseModel):
     seed: int = Field(0, description="of split, weights, batches and augmentation")
     split_seed: int | None = Field(None, description="of the split alone; default: seed")
     group: str | None = Field(None, description="what keeps cases of one patient together: a CSV's column or a regex")
-    mask_threshold: float | None = Field(None, description="masks with soft edges: what is above is foreground")
+    mask_threshold: float | None = Field(None, description="masks with soft edges: values (of colours, their mean) from here on are foreground")
     label_map: str | None = Field(None, description="which mask value is which class: background=0;gland=255")
     instances: bool | None = Field(None, description="mask values are object numbers: all above 0 is foreground")
     size: tuple[int, ...] | Literal["auto", "native"] = Field(

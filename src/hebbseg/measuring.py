@@ -200,6 +200,7 @@ class _OtherChannels:
         self.problems: tuple[Problem, ...] = source.problems
         self.spatial_dims = source.spatial_dims
         self.classes = source.classes
+        self.rule = getattr(source, "rule", None)
 
     def image(self, case: Case) -> np.ndarray:
         return self._segmenter.as_channels(self._source.image(case))
