@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal
 
 from lightning_fabric import Fabric
@@ -14,11 +15,10 @@ from hebbseg.data.cases import Source
 from hebbseg.data.loading import CaseStore
 from hebbseg.data.preparation import Preparation
 from hebbseg.data.splits import TrainingCases
-from hebbseg.errors import HebbsegError
 from hebbseg.networks.unet import UNet
 from hebbseg.segmenter import Segmenter
 from hebbseg.training.fit import Stage2
-from hebbseg.training.initial import Context, Initialised, check_init, initialise_network
+from hebbseg.training.initial import INITS, Context, Initialised, check_init, check_weights, initialise_network
 from hebbseg.training.pretrain import Stage1
 
 EPOCH_AT_MOST = 250  # batches of a stage-1 epoch: filters settle long before a very large set has been seen
@@ -58,39 +58,19 @@ class Run:
         return AUTO_BATCH[self.source.spatial_dims] if size == "auto" else size
 
     def network_options(self, classes: int) -> dict[str, Any]:
-        return {
-            "spatial_dims": self.source.spatial_dims,
-            "in_channels": self.source.channels,
-            "out_channels": classes,
-            "features": list(self.settings.features),
-            "dropout": self.settings.dropout,
-            "norm": self.settings.norm,
-        }
+        return network_options(self.settings, self.source, classes)
 
     def stage1(self) -> Stage1:
         s = self.settings
         batches = math.ceil(len(self.training.images) / self._batch(s.pretrain_batch))
         return Stage1(
             **_shared(s, Stage1),
-            layers=self._layers_of_stage1(),
+            layers=s.layers_of_stage1(),
             epochs=s.pretrain_epochs,
             steps_per_epoch=min(batches, EPOCH_AT_MOST),
             rate=s.pretrain_rate,
             optimiser=s.pretrain_optimiser,
         )
-
-    def _layers_of_stage1(self) -> tuple[str, ...] | None:
-        s = self.settings
-        if s.levels == "all":
-            return None if s.part == "all" else (s.part,)
-        parts = ("encoder", "decoder") if s.part == "all" else (s.part,)
-        layers = tuple(f"{part}.level{level}" for part in parts for level in s.levels_of(part))
-        if not layers:
-            raise HebbsegError(
-                f"levels={s.levels!r}: a network of {len(s.features)} levels has none of these in part={s.part!r}, so nothing "
-                "would learn in stage 1. Level 0 is the one at full size."
-            )
-        return layers
 
     def stage2(self) -> Stage2:
         return Stage2(**_shared(self.settings, Stage2), optimiser=self.settings.optimiser)
@@ -105,6 +85,8 @@ class Run:
 
     def initialise(self, classes: int, seed: int, **handlers: Any) -> tuple[UNet, Initialised]:
         """A network with its first weights, by the initialisation that the settings name."""
+        if self.settings.init not in INITS:
+            check_weights(Path(self.settings.init), self.network_options(classes))
         network = UNet(**self.network_options(classes), seed=seed).to(self.fabric.device)
         batches = self.batches(unlabelled=False, augmented=False, seed=seed)
         part = slice(self.fabric.global_rank, None, self.fabric.world_size)
@@ -131,6 +113,18 @@ class Run:
             tta=self.settings.tta,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
         )
+
+
+def network_options(settings: Settings, source: Source, classes: int) -> dict[str, Any]:
+    """What a run's network is built with; no mask is opened for it."""
+    return {
+        "spatial_dims": source.spatial_dims,
+        "in_channels": source.channels,
+        "out_channels": classes,
+        "features": list(settings.features),
+        "dropout": settings.dropout,
+        "norm": settings.norm,
+    }
 
 
 def _for_all_axes(size: tuple[int, ...] | str, dims: int) -> tuple[int, ...] | str:

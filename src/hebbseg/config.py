@@ -3,21 +3,23 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hebbseg.errors import HebbsegError, did_you_mean
 
 Part = Literal["encoder", "decoder", "all"]
 BatchSize = Annotated[int, Field(ge=1)] | Literal["auto"]
+Sizes = tuple[Annotated[int, Field(ge=1)], ...]
+Accelerator = Literal["auto", "cpu", "cuda", "gpu", "mps"]
 OwnOptions = dict[str, float | int | str | bool]
 
 
 class Settings(BaseModel):
     """A run from images to a segmenter. Frozen; an unknown name is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # data and protocol
     data: str = Field(description="folder, nnU-Net folder, or NAME:PATH")
@@ -31,24 +33,24 @@ class Settings(BaseModel):
     seed: int = Field(0, description="of split, weights, batches and augmentation")
     split_seed: int | None = Field(None, description="of the split alone; default: seed")
     group: str | None = Field(None, description="what keeps cases of one patient together: a CSV's column or a regex")
-    mask_threshold: float | None = Field(None, description="masks with soft edges: what is above is foreground")
+    mask_threshold: float | None = Field(
+        None, description="masks with soft edges: values (of colours, their mean) from here on are foreground"
+    )
     label_map: str | None = Field(None, description="which mask value is which class: background=0;gland=255")
     instances: bool | None = Field(None, description="mask values are object numbers: all above 0 is foreground")
-    size: tuple[int, ...] | Literal["auto", "native"] = Field(
-        "auto", description="images are resized to this; auto: 128×128"
-    )
+    size: Sizes | Literal["auto", "native"] = Field("auto", description="images are resized to this; auto: 128×128")
     normalise: Literal["auto", "unit", "zscore"] = Field(
         "auto", description="scale of intensities; auto: each channel of each image to mean 0 and variance 1 (zscore)"
     )
-    patch: tuple[int, ...] | Literal["auto", "none"] = Field("auto", description="random patches; auto: volumes only")
+    patch: Sizes | Literal["auto", "none"] = Field("auto", description="random patches; auto: volumes only")
 
     # network
-    features: tuple[int, ...] = Field((16, 32, 64, 128, 256), description="channels of each UNet level")
+    features: Sizes = Field((16, 32, 64, 128, 256), min_length=2, description="channels of each UNet level")
     norm: Literal["batch", "instance", "group", "none"] = Field(
         "group",
         description="of each layer's maps: group and instance look at one image at a time, batch at all of a batch",
     )
-    dropout: float | None = Field(None, description="one rate for all encoder levels; default 0.05 … 0.5")
+    dropout: float | None = Field(None, ge=0, lt=1, description="one rate for all encoder levels; default 0.05 … 0.5")
 
     # stage 1: no masks, no back-propagation
     init: str = Field("hebbian", description="where the weights of stage 2 come from; or a pretrained.safetensors")
@@ -110,7 +112,7 @@ class Settings(BaseModel):
     checkpoint_every_s: float = Field(30.0, ge=0, description="seconds between two checkpoints")
 
     # machine
-    accelerator: str = "auto"
+    accelerator: Accelerator = "auto"
     devices: int = Field(1, ge=1)
     num_nodes: int = Field(1, ge=1)
     tensorboard: bool = False
@@ -118,10 +120,10 @@ class Settings(BaseModel):
     # use
     tta: Literal["none", "flips", "flips+rot"] = Field("none", description="average over mirrored (and turned) images")
 
-    @field_validator("labelled", "test", "levels", mode="before")
+    @field_validator("labelled", "test", "levels", "init", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, int | float) else value
+        return str(value) if isinstance(value, int | float | Path) else value
 
     @field_validator("size", "patch", "features", mode="before")
     @classmethod
@@ -135,8 +137,23 @@ class Settings(BaseModel):
     def _none_as_word(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.lower() in ("none", "off") else value
 
-    def levels_of(self, part: str) -> list[int]:
-        """The levels of one half of the network that learn in stage 1."""
+    @model_validator(mode="after")
+    def _some_layers_learn(self) -> Self:
+        if "levels" not in without_effect(self.init) and self.layers_of_stage1() == ():
+            raise HebbsegError(
+                f"levels={self.levels!r}: a network of {len(self.features)} levels has none of these in part={self.part!r}, "
+                "so nothing would learn in stage 1. Level 0 is the one at full size."
+            )
+        return self
+
+    def layers_of_stage1(self) -> tuple[str, ...] | None:
+        """The modules of the network that learn in stage 1; None is all of them."""
+        if self.levels == "all":
+            return None if self.part == "all" else (self.part,)
+        parts = ("encoder", "decoder") if self.part == "all" else (self.part,)
+        return tuple(f"{part}.level{level}" for part in parts for level in self._levels_of(part))
+
+    def _levels_of(self, part: str) -> list[int]:
         there = len(self.features) - (part == "decoder")  # the deepest maps are the encoder's
         first, dash, last = self.levels.replace("all", "0-").partition("-")
         end = int(last or there - 1) if dash else int(first)
@@ -173,6 +190,8 @@ def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
         return Settings(data=str(data), **options)
     except ValidationError as error:
         first = error.errors()[0]
+        if isinstance(said := first.get("ctx", {}).get("error"), HebbsegError):
+            raise said from None
         name = str(first["loc"][0])
         described = Settings.model_fields[name].description
         about = f" ({described})" if described else ""

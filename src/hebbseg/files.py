@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hebbseg.errors import HebbsegError
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -30,6 +32,21 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raises unless files can be written to ``folder``, which need not exist yet; nothing is left there."""
+    try:
+        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        if not there.is_dir():
+            raise HebbsegError(f"{folder}: {there} is a file, so nothing can be written there. Choose another folder.")
+        # Permissions do not tell all: a disk may be full or mounted for reading only.
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise HebbsegError(
+            f"{folder}: nothing can be written there ({error.strerror or error}). Choose another folder, or mend that."
+        ) from error
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -22,6 +22,7 @@ from hebbseg.figures import draw_grid
 from hebbseg.files import write_json
 from hebbseg.progress import Reporter
 from hebbseg.runfolder import RunFolder
+from hebbseg.seen import seen_among
 from hebbseg.segmenter import Segmenter
 
 WORST = 6  # cases in worst.png
@@ -78,19 +79,9 @@ def fitting_source(source: Source, segmenter: Segmenter) -> Source:
 
 def trained_on(model: Path, cases: Sequence[str]) -> str | None:
     """A warning if cases have the names of some that this model was trained on; None if not, or if nobody knows."""
+    found = seen_among(model, cases)
     path = (model if model.is_dir() else model.parent) / "split.json"
-    if not path.is_file():
-        return None
-    training = Split.load(path).training
-    with_mask = set(cases) & {*training.labelled, *training.validation}
-    without = set(cases) & set(training.unlabelled)
-    if not with_mask and not without:
-        return None
-    return (
-        f"{len(with_mask) + len(without)} of the {len(cases)} cases have names of images this model was trained on "
-        f"({len(with_mask)} of them with their masks). If they are the same images, the result flatters; "
-        f"--split {path} measures the model's test cases alone."
-    )
+    return None if found is None else f"{found}; --split {path} measures the model's test cases alone."
 
 
 def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> Path:
@@ -200,6 +191,7 @@ class _OtherChannels:
         self.problems: tuple[Problem, ...] = source.problems
         self.spatial_dims = source.spatial_dims
         self.classes = source.classes
+        self.rule = getattr(source, "rule", None)
 
     def image(self, case: Case) -> np.ndarray:
         return self._segmenter.as_channels(self._source.image(case))

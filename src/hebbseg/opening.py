@@ -1,5 +1,7 @@
 """The cases of a run and who of them is trained on, from its settings."""
 
+from collections.abc import Callable
+
 from hebbseg.config import Settings
 from hebbseg.data.cases import Source
 from hebbseg.data.check import examine
@@ -10,8 +12,15 @@ from hebbseg.errors import HebbsegError
 from hebbseg.progress import Reporter
 
 
-def open_cases(settings: Settings, reporter: Reporter, *, masks: bool = True) -> Source:
-    """The source, without what cannot be read. ``masks`` off opens no mask."""
+def open_cases(
+    settings: Settings, reporter: Reporter, *, masks: bool = True, check: Callable[[Source], None] | None = None
+) -> Source:
+    """The source, without what cannot be read.
+
+    Arguments:
+        masks: off opens no mask.
+        check: is shown the source as listed, before every file is read: what it refuses costs the user no waiting.
+    """
     source: Source = open_source(
         settings.data,
         label_map=settings.label_map,
@@ -19,6 +28,8 @@ def open_cases(settings: Settings, reporter: Reporter, *, masks: bool = True) ->
         mask_threshold=settings.mask_threshold,
         instances=settings.instances,
     )
+    if check is not None:
+        check(source)
     return _usable(source, reporter, masks=masks) if isinstance(source, FileSource) else source
 
 

@@ -9,10 +9,11 @@ import numpy as np
 from torch import nn
 
 from hebbseg.assembly import Run
+from hebbseg.beforehand import check_listed, check_start, refuse_without_masks
 from hebbseg.config import Settings
 from hebbseg.data.cases import Source
 from hebbseg.data.splits import Split
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import evaluate
 from hebbseg.evaluation.metrics import case_metrics
 from hebbseg.evaluation.overlay import overlay
@@ -22,13 +23,14 @@ from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.methods import check_method, make_method, method_for
 from hebbseg.networks.unet import UNet
 from hebbseg.opening import draw_split, open_cases
-from hebbseg.progress import Quiet, Reporter, WithTensorBoard, require_tensorboard
+from hebbseg.progress import Quiet, Reporter, WithTensorBoard
 from hebbseg.runfolder import RunFolder
+from hebbseg.seen import start_has_seen
 from hebbseg.segmenter import Segmenter
 from hebbseg.training.averaging import recalibrate_norms
 from hebbseg.training.checkpoint import save_model
 from hebbseg.training.fit import fit
-from hebbseg.training.initial import Initialised, check_init
+from hebbseg.training.initial import INITS, Initialised
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
 from hebbseg.training.processes import launched, make_fabric
 
@@ -58,23 +60,25 @@ def run(
     """
     reporter = reporter or Quiet()
     check_method(settings.method, settings.method_options)
-    _check_start(settings)
+    check_start(settings)
     fabric = make_fabric(settings)
-    source = source or open_cases(settings, reporter)
+    folder = RunFolder(out, writes=fabric.global_rank == 0)
+    folder.check(resume=resume)
+
+    def check(listed: Source) -> None:
+        refuse_without_masks(settings, check_listed(settings, listed))
+
+    source = source or open_cases(settings, reporter, check=check)
     split = draw_split(settings, source, reporter)
-    if not split.training.labelled:
-        raise HebbsegError(
-            f"{settings.data}: no training case has a mask, so there is nothing to fine-tune on. Learn from the images alone "
-            "with `hebbseg pretrain`, or add masks (`hebbseg check` says where they are looked for)."
-        )
+    refuse_without_masks(settings, split)
     if len(source.classes) < 2:
         raise HebbsegError(
             f"{settings.data}: the masks hold only one class ({source.classes[0].name or source.classes[0].value}), so there "
             "is nothing to tell apart. Are they the right masks? `hebbseg check` shows what was read."
         )
     settings = _with_method(settings, len(split.training.unlabelled), reporter)
-    folder = RunFolder(out, writes=fabric.global_rank == 0)
     state = folder.begin(settings, split, resume=resume)
+    notes = _note_of_start(settings, split, reporter) | dict(notes or {})
     if notes:
         folder.note(**notes)
     if resume and folder.description()["status"] == "done":
@@ -96,11 +100,16 @@ def run(
     return segmenter
 
 
-def _check_start(settings: Settings) -> None:
-    """What can be known to fail before any file is read."""
-    check_init(settings.init, settings.init_options)
-    if settings.tensorboard:
-        require_tensorboard()
+def _note_of_start(settings: Settings, split: Split, reporter: Reporter) -> dict[str, Any]:
+    """For run.json: the file of weights that a run begins with, and a warning if its test cases are not new to them."""
+    if settings.init in INITS:
+        return {}
+    weights = Path(settings.init).absolute()
+    warning = start_has_seen(weights, split.test)
+    if warning is None:
+        return {"init_file": str(weights)}
+    reporter.say(f"warning: {warning}")
+    return {"init_file": str(weights), "warning": warning}
 
 
 def _with_method(settings: Settings, unlabelled: int, reporter: Reporter) -> Settings:
@@ -139,17 +148,28 @@ def _test(segmenter: Segmenter, source: Source, split: Split, folder: RunFolder,
     )
     folder.save_rows("metrics.csv", rows)
     draw_grid(pictures, folder / "figures" / "test.png", "Test cases: prediction in yellow, target in blue")
-    write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes)})
+    warning = {name: said for name, said in folder.description().items() if name == "warning"}
+    write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes)} | warning)
 
 
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
     """Stage 1 alone, with or without masks on disk; gives the file of weights that ``--init FILE`` takes."""
     reporter = reporter or Quiet()
-    _check_start(settings)
+    check_start(settings)
+    if settings.init not in INITS:
+        raise HebbsegError(
+            f"init={settings.init}: stage 1 does not go on from weights of a file. {did_you_mean('', INITS)}"
+        )
     fabric = make_fabric(settings)
-    source = open_cases(settings, reporter, masks=False)
-    split = draw_split(settings.model_copy(update={"labelled": "0"}), source, reporter)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
+    folder.check(resume=resume)
+    unlabelled = settings.model_copy(update={"labelled": "0"})
+
+    def check(listed: Source) -> None:
+        check_listed(unlabelled, listed)
+
+    source = open_cases(settings, reporter, masks=False, check=check)
+    split = draw_split(unlabelled, source, reporter)
     state = folder.begin(settings, split, resume=resume)
     path = folder / "pretrained.safetensors"
     if resume and folder.description()["status"] == "done":

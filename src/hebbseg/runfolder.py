@@ -15,7 +15,7 @@ from hebbseg import __version__
 from hebbseg.config import Settings, make_settings, without_effect
 from hebbseg.data.splits import Split
 from hebbseg.errors import HebbsegError
-from hebbseg.files import write_json, write_text
+from hebbseg.files import refuse_unwritable, write_json, write_text
 from hebbseg.training.checkpoint import load_checkpoint, save_checkpoint
 
 Row = dict[str, Any]
@@ -34,27 +34,33 @@ class RunFolder:
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
+    def check(self, *, resume: bool) -> None:
+        """Raises if no run may begin here (or go on, to ``resume``), as far as that can be told without its data."""
+        if not self.writes:
+            return  # What stands there may be what the first process has just written; it alone judges.
+        refuse_unwritable(self.path)
+        if (self / "run.json").exists():
+            if not resume:
+                raise HebbsegError(
+                    f"{self.path} holds a run already ({self.description().get('status', 'unknown')}). Go on with it by "
+                    "--resume, or choose another output folder; nothing was overwritten."
+                )
+        elif self.path.exists() and any(self.path.iterdir()):
+            if resume:
+                raise HebbsegError(f"{self.path}: there is no run to resume here (no run.json). Leave --resume out.")
+            raise HebbsegError(f"{self.path} is not empty and holds no run. Choose another output folder.")
+
     def begin(self, settings: Settings, split: Split, *, resume: bool) -> dict[str, Any] | None:
         """Makes the folder, or checks that its run may go on; gives the state to go on from, if there is one."""
+        self.check(resume=resume)
         if not self.writes:
-            # What stands there may be what the first process has just written; it alone judges.
             return self._state() if resume else None
         described = _describe(settings, split)
         if (self / "run.json").exists():
-            before = self.description()
-            if not resume:
-                raise HebbsegError(
-                    f"{self.path} holds a run already ({before.get('status', 'unknown')}). Go on with it by --resume, or "
-                    "choose another output folder; nothing was overwritten."
-                )
-            self._refuse_changes(before, described)
+            self._refuse_changes(self.description(), described)
             if not (self / "split.json").exists():  # killed between the first file and the second
                 split.save(self / "split.json")
             return self._state()
-        if resume and self.path.exists() and any(self.path.iterdir()):
-            raise HebbsegError(f"{self.path}: there is no run to resume here (no run.json). Leave --resume out.")
-        if self.path.exists() and any(self.path.iterdir()):
-            raise HebbsegError(f"{self.path} is not empty and holds no run. Choose another output folder.")
         write_json(self / "run.json", described)
         split.save(self / "split.json")
         return None

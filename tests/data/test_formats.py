@@ -80,6 +80,16 @@ def test_16_bit_png_keeps_its_16_bits(tmp_path: Path, rng: np.random.Generator):
     np.testing.assert_array_equal(agree(tmp_path / "colour.png"), np.moveaxis(colour, -1, 0))
 
 
+@pytest.mark.parametrize("channels", [2, 4])
+def test_16_bit_png_with_opacity_keeps_its_16_bits(tmp_path: Path, rng: np.random.Generator, channels: int):
+    pixels = picture(rng, 9, 8, channels, dtype=np.uint16)
+    (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(pixels))
+    np.testing.assert_array_equal(agree(tmp_path / "a.png"), np.moveaxis(pixels[..., :-1], -1, 0))
+    assert read_header(tmp_path / "a.png").opacity
+    if channels == 2:
+        np.testing.assert_array_equal(read_labels(tmp_path / "a.png").values, pixels[..., 0])
+
+
 def test_photographs_are_turned_as_their_exif_says(tmp_path: Path):
     upright = np.zeros((40, 20), np.uint8)
     upright[:8] = 255

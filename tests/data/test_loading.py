@@ -19,6 +19,7 @@ from hebbseg.data.sources.phantom import phantom
 from hebbseg.data.splits import TrainingCases, make_split
 from hebbseg.errors import HebbsegError
 from tests.data.arrays_source import ArraysSource
+from tests.data.trees import picture, save
 from tests.realdata import real
 
 AS_IT_IS = Preparation(size=None, normalise="unit")
@@ -184,6 +185,32 @@ def test_cache_notices_changed_files_and_settings(tmp_path):
     others.add(cache_key("s", "a", [file], {"size": 1}))
     assert len(others) == 3 and key not in others
     assert cache_key("s", "a", [file / "in" / "zip.png"], {}) != cache_key("s", "a", [file / "other.png"], {})
+
+
+def kept_on_disk(source, folder) -> CaseStore:
+    ids = [case.id for case in source.cases]
+    return CaseStore(
+        source=source, preparation=AS_IT_IS, images=ids, masks=ids, memory_limit_bytes=0, folder=folder / "cache"
+    )
+
+
+def test_masks_on_disk_are_those_of_the_threshold_and_the_map_asked_for(tmp_path):
+    save(tmp_path / "data" / "images" / "a.png", picture(0, 8, 8))
+    mask = np.repeat(np.array([0, 100, 200, 200], np.uint8), 2)[None].repeat(8, axis=0)
+    save(tmp_path / "data" / "masks" / "a.png", mask)
+    maps = ("a=0;b=100;b=200", "a=0;b=200;a=100", "a=0;b=100;a=200")
+    asked = [{"mask_threshold": 50}, {"mask_threshold": 150}, *({"label_map": given} for given in maps)]
+    for options in asked:
+        source = open_source(tmp_path / "data", **options)
+        np.testing.assert_array_equal(kept_on_disk(source, tmp_path).mask("a").numpy(), source.mask(source.cases[0]))
+
+
+def test_images_on_disk_have_the_channels_the_set_has_now(tmp_path):
+    save(tmp_path / "data" / "images" / "a.png", picture(0, 8, 8))
+    colour = save(tmp_path / "data" / "images" / "b.png", picture(1, 8, 8, 3))
+    assert kept_on_disk(open_source(tmp_path / "data"), tmp_path).image("a").shape == (3, 8, 8)
+    colour.unlink()
+    assert kept_on_disk(open_source(tmp_path / "data"), tmp_path).image("a").shape == (1, 8, 8)
 
 
 def test_damaged_cache_file_is_made_anew(tmp_path):

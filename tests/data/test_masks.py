@@ -94,6 +94,18 @@ def test_palette_indices_are_the_values_and_keep_their_colours(tmp_path: Path):
     np.testing.assert_array_equal(read(path, rule), stripes(0, 1))
 
 
+def test_a_threshold_compares_the_colours_of_a_palette_not_their_numbers(tmp_path: Path):
+    greys = indexed(tmp_path / "greys.png", blocks(0, 1, 2, 200), [0, 0, 0, 255, 255, 255, 120, 120, 120])
+    reds = indexed(tmp_path / "reds.png", blocks(0, 1), [0, 0, 0, 210, 0, 0])
+    for path, threshold, expected in ((greys, 128, (0, 1, 0, 0)), (greys, 120, (0, 1, 1, 0)), (reds, 70, (0, 1))):
+        rule = MaskOptions(threshold=threshold).rule()
+        assert rule is not None
+        np.testing.assert_array_equal(read(path, rule), stripes(*expected))
+    of_red = MaskOptions(threshold=200, channel=0).rule()
+    assert of_red is not None
+    np.testing.assert_array_equal(read(reds, of_red), stripes(0, 1))
+
+
 def test_palettes_that_disagree_are_read_by_colour(tmp_path: Path):
     one = indexed(tmp_path / "a.png", blocks(0, 1, 2), [0, 0, 0, 255, 0, 0, 0, 255, 0])
     other = indexed(tmp_path / "b.png", blocks(0, 1, 2), [0, 0, 0, 0, 255, 0, 255, 0, 0])

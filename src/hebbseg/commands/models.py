@@ -3,30 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
+from hebbseg.config import Accelerator
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.segmenter import Segmenter, Tta
 
 TTA = ("none", "flips", "flips+rot")
-ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
 
 
 def load_models(paths: Sequence[Path], *, tta: str | None = None, accelerator: str | None = None) -> list[Segmenter]:
     """Segmenters on the device that computes; ``tta`` None leaves each with what it was trained to use."""
     if tta is not None and tta not in TTA:
         raise HebbsegError(f"--tta {tta!r} is unknown. {did_you_mean(tta, TTA)}")
-    if accelerator is not None and accelerator not in ACCELERATORS:
-        raise HebbsegError(f"--accelerator {accelerator!r} is unknown. {did_you_mean(accelerator, ACCELERATORS)}")
+    if accelerator is not None and accelerator not in get_args(Accelerator):
+        raise HebbsegError(
+            f"--accelerator {accelerator!r} is unknown. {did_you_mean(accelerator, get_args(Accelerator))}"
+        )
     segmenters = [Segmenter.load(path) for path in paths]
     if tta is not None:
         segmenters = [replace(segmenter, tta=cast(Tta, tta)) for segmenter in segmenters]
-    from lightning_fabric import Fabric
+    from hebbseg.training.processes import available_fabric
 
-    try:
-        device = Fabric(accelerator=accelerator or "auto", devices=1).device
-    except Exception as error:  # each accelerator has an exception of its own for "not here"
-        raise HebbsegError(f"--accelerator {accelerator}: not available on this machine ({error}).") from error
+    device = available_fabric(accelerator=accelerator or "auto", devices=1).device
     for segmenter in segmenters:
         segmenter.network.to(device)
     return segmenters

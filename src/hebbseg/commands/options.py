@@ -129,8 +129,9 @@ def output_folder(out: Path | None, example: str) -> Path:
     """The ``-o`` of a command that needs one."""
     if out is None:
         raise HebbsegError(f"Where should the results go? Give a folder with -o, as in `{example}`.")
-    if out.exists() and not out.is_dir():
-        raise HebbsegError(f"-o {out} is a file. Give a folder; it is made if it does not exist.")
+    from hebbseg.files import refuse_unwritable
+
+    refuse_unwritable(out)
     return out
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from hebbseg.files import replacing
 
 # Raised whenever the same settings come to mean other numbers.
-FORMAT = 1
+FORMAT = 2
 # A tensor must be writable; what is written to it never reaches the file.
 COPY_ON_WRITE: Literal["c"] = "c"
 

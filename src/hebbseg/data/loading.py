@@ -169,8 +169,12 @@ class CaseStore:
     def _key(self, what: str, case: Case) -> str:
         files = case.image if what == "image" else case.mask or ()
         settings = {"what": what, **self.preparation.describe()}
-        if what == "mask":
-            settings["classes"] = [[info.index, info.value] for info in self.source.classes]
+        if what == "image":
+            # Both follow from the other images of the set, too: one file may be grey today and colour tomorrow.
+            settings |= {"channels": self.source.channels, "axes": getattr(self.source, "axes", None)}
+        else:
+            rule = getattr(self.source, "rule", None)  # generated masks have none: their source's name tells all
+            settings["rule"] = None if rule is None else rule.describe()
         return cache_key(self.source.name, case.id, files, settings)
 
     def _stacked(self, tensors: list[Tensor], ids: Sequence[str]) -> Tensor:

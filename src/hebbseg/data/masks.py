@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class MaskOptions:
 
     Args:
         label_map: which value is which class.
-        threshold: values from here on are foreground, the rest background.
+        threshold: values from here on are foreground, the rest background; of colours, the mean of red, green and blue.
         instances: every value above 0 is foreground, whichever object it names. False: never guess so.
         channel: of colour masks, only this channel counts.
         foreground_value: what a written mask has where ``instances`` or ``threshold`` say foreground; None: 1, or
@@ -65,6 +66,11 @@ class MaskRule:
     def in_colour(self) -> bool:
         return self.index_of is not None and any(isinstance(value, tuple) for value in self.index_of)
 
+    def describe(self) -> dict[str, Any]:
+        """All that decides which index a pixel gets, as plain values: rules that differ in it make other masks."""
+        indices = None if self.index_of is None else sorted([str(value), i] for value, i in self.index_of.items())
+        return {"indices": indices, "threshold": self.threshold, "channel": self.channel}
+
 
 def two_classes(value: int, names: tuple[str, str] = ("background", "foreground")) -> tuple[ClassInfo, ...]:
     return ClassInfo(index=0, value=0, name=names[0]), ClassInfo(index=1, value=value, name=names[1])
@@ -73,6 +79,9 @@ def two_classes(value: int, names: tuple[str, str] = ("background", "foreground"
 def to_indices(raw: RawMask, rule: MaskRule, path: Path) -> np.ndarray:
     """Class indices of a mask, uint8, (*spatial). A value the rule does not know is an error that names it."""
     values, colour = raw.values, raw.colour
+    if raw.palette is not None and (rule.threshold is not None or rule.channel is not None):
+        # What is compared is how bright a pixel looks; the number of its colour says nothing about that.
+        values, colour = _colours(raw), True
     if rule.channel is not None and colour:
         values, colour = values[..., rule.channel], False
     if rule.index_of is None:

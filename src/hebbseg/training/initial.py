@@ -1,6 +1,5 @@
 """Where the weights of stage 2 come from."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,14 +130,26 @@ def initialise_network(name: str, network: UNet, context: Context) -> Initialise
     check_init(name)
     if name in INITS:
         return INITS[name](network, context)
-    weights, description = load_model(Path(name))
+    weights, _ = load_model(Path(name))
     shared = {key: value for key, value in weights.items() if not key.startswith("head.")}
     try:
-        missing = network.load_state_dict(shared, strict=False)
+        loaded = network.load_state_dict(shared, strict=False)
     except RuntimeError as error:
-        raise HebbsegError(
-            f"init={name}: its weights are for another network ({json.dumps(description.get('network'))}). "
-            "Use the same features, channels and spatial_dims."
-        ) from error
-    assert all(key.startswith("head.") for key in missing.missing_keys)
+        raise HebbsegError(f"init={name}: its weights do not fit this network ({error}).") from error
+    strange = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith("head."))]
+    if strange:
+        raise HebbsegError(f"init={name}: its weights do not fit this network, first {strange[0]}.")
     return Initialised()
+
+
+def check_weights(path: Path, wanted: Mapping[str, Any]) -> None:
+    """Raises if the weights in a file are of another network than the one with these options; heads may differ."""
+    _, description = load_model(path)
+    found = description.get("network") or {}
+    compared = [key for key in ("spatial_dims", "in_channels", "features", "norm") if key in found]
+    if any(found[key] != wanted[key] for key in compared):
+        theirs, ours = (", ".join(f"{key}={options[key]}" for key in compared) for options in (found, wanted))
+        raise HebbsegError(
+            f"init={path}: its weights are for another network ({theirs}) than this run's ({ours}). Set features and norm "
+            "as they were there, give images of that kind, or take other weights."
+        )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from lightning_fabric import Fabric
 
@@ -14,13 +15,24 @@ def make_fabric(settings: Settings) -> Fabric:
     """Devices, precision and processes of a run; `launched` starts the further processes."""
     keep_freed_memory()
     several = settings.devices * settings.num_nodes > 1
-    return Fabric(
+    return available_fabric(
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.num_nodes,
         precision=settings.precision,
         strategy="ddp" if several else "auto",
     )
+
+
+def available_fabric(*, accelerator: str, devices: int, **options: Any) -> Fabric:
+    """A fabric of devices that this machine has, or an error that says what it does not have."""
+    try:
+        return Fabric(accelerator=accelerator, devices=devices, **options)
+    except Exception as error:  # each accelerator has an exception of its own for "not here"
+        raise HebbsegError(
+            f"accelerator={accelerator!r}, devices={devices}: not available on this machine "
+            f"({' '.join(str(error).split())}). accelerator=auto takes what there is."
+        ) from error
 
 
 @contextmanager

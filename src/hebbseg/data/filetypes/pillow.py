@@ -14,6 +14,9 @@ from hebbseg.data.imagefile import Header, Image, RawMask, grey_or_colour, user_
 
 _EXIF_ORIENTATION = 0x0112
 _OPACITY_MODES = {"LA", "La", "PA", "RGBA", "RGBa"}
+# Colour types of PNG: 2 colour, 4 grey with opacity, 6 colour with opacity.
+_GREY_WITH_OPACITY = 4
+_HALVED_BY_PILLOW = {2, _GREY_WITH_OPACITY, 6}
 _GREY_MODES = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
 
 
@@ -23,6 +26,7 @@ def read_header(path: Path) -> Header:
         if _orientation(picture) >= 5:  # the four orientations that lie on their side
             width, height = height, width
         grey = picture.mode in _GREY_MODES or (picture.mode == "P" and _is_grey(_palette(picture)))
+        grey = grey or _deep_png_kind(path) == _GREY_WITH_OPACITY  # which Pillow opens as colour
         opacity = picture.mode in _OPACITY_MODES or "transparency" in picture.info
         return Header(channels=1 if grey else 3, shape=(height, width), opacity=opacity)
 
@@ -30,8 +34,8 @@ def read_header(path: Path) -> Header:
 def read_image(path: Path) -> Image:
     """Opacity is dropped, palettes are looked up, 1-bit becomes 0/255, photographs are turned as their EXIF says."""
     with _opened(path) as picture:
-        if _is_deep_colour_png(path):
-            pixels = _deep_colour_png(path)
+        if _deep_png_kind(path) is not None:
+            pixels = _deep_png(path)
         elif picture.mode == "P":
             palette = _palette(picture)
             pixels = palette[np.asarray(picture)]
@@ -47,7 +51,7 @@ def read_labels(path: Path) -> RawMask:
         if picture.mode == "P":
             return RawMask(values=np.asarray(picture), palette=_palette(picture))
         lossy = picture.format == "JPEG"
-        values = _deep_colour_png(path) if _is_deep_colour_png(path) else _pixels(picture)
+        values = _pixels(picture) if _deep_png_kind(path) is None else _deep_png(path)
     colour = False
     if values.ndim == 3:  # (H, W, 3)
         values, colour = grey_or_colour(values)
@@ -119,17 +123,22 @@ def _is_grey(palette: np.ndarray) -> bool:
     return bool((palette == palette[:, :1]).all())
 
 
-def _is_deep_colour_png(path: Path) -> bool:
-    """16 bits per colour, which Pillow would quietly halve."""
+def _deep_png_kind(path: Path) -> int | None:
+    """PNG's colour type where the file has 16 bits per channel, which Pillow would quietly halve; else None.
+
+    Plain grey is not among them: Pillow reads its 16 bits.
+    """
     if path.suffix.lower() != ".png":
-        return False
+        return None
     with path.open("rb") as file:
         start = file.read(26)
-    bit_depth, colour_type = start[24:25], start[25:26]
-    return bit_depth == b"\x10" and colour_type in (b"\x02", b"\x06")
+    deep = start[24:25] == b"\x10" and start[25] in _HALVED_BY_PILLOW
+    return start[25] if deep else None
 
 
-def _deep_colour_png(path: Path) -> np.ndarray:
+def _deep_png(path: Path) -> np.ndarray:
+    """(H, W) or (H, W, 3), without opacity."""
     import imagecodecs
 
-    return imagecodecs.png_decode(path.read_bytes())[..., :3]
+    pixels = imagecodecs.png_decode(path.read_bytes())
+    return pixels[..., 0] if pixels.shape[-1] == 2 else pixels[..., :3]

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 from hebbseg.data.cases import Case, DataError, Problem
 from hebbseg.data.formats import FORMATS, read_header, suffix_of
@@ -167,7 +168,7 @@ def with_own_labels(cases: Iterable[Case]) -> list[Case]:
 
             try:
                 return replace(case, mask=case.image) if has_label(case.image[0]) else case
-            except OSError:
+            except (OSError, BadZipFile):
                 return case  # damaged: reading its image says so
         return case
 
