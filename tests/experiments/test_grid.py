@@ -256,6 +256,13 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     shown = capsys.readouterr()
     assert "holds 1 runs that are not of this recipe" in shown.err
     assert "failed" in shown.out and "log:" in shown.out and "tries the 1 that failed once more" in shown.out
+    monkeypatch.undo()
+    recipe.write_text(RECIPE)
+    kept = (out / "recipe.toml").read_text(encoding="utf-8")
+    assert command(monkeypatch, "grid", recipe, "-o", out, "--executor", "ray", "--address", "127.0.0.1:1") == 2
+    assert (out / "recipe.toml").read_text(encoding="utf-8") == kept != RECIPE, (
+        "nothing was begun, so nothing is replaced"
+    )
     assert command(monkeypatch, "grid", recipe, "--only", "Nobody") == 2
     assert command(monkeypatch, "grid", recipe, "--executor", "slurm") == 2
     assert "'local', 'ray'" in capsys.readouterr().err

@@ -30,7 +30,7 @@ from hebbseg.experiments.comparisontables import (
     rank_table,
     regime_heading,
 )
-from hebbseg.experiments.figures import Picture, gain_arrows
+from hebbseg.experiments.figures import Picture, gain_arrows, variant_bars
 from hebbseg.experiments.published import published
 from hebbseg.experiments.results import RunResult, arm_of, dataset_of, read_results
 from hebbseg.experiments.sections import headlines
@@ -115,6 +115,18 @@ def test_gain_has_an_arrow_only_where_the_interval_is_clear() -> None:
     assert shown(gain_table(Comparison(mixed)))[0][1] == "→ 0.0"
 
 
+def drawn_figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures as they are drawn from now on, before they become pictures."""
+    drawn: list[Figure] = []
+
+    def look(figure: Figure, *, alt: str, caption: str) -> Picture:
+        drawn.append(figure)
+        return Picture(uri="", alt=alt, caption=caption)
+
+    monkeypatch.setattr("hebbseg.experiments.figures.picture", look)
+    return drawn
+
+
 def test_rows_of_the_gain_figure_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two starts of the same method, and a run without a partner, which moves neither end of an arrow."""
     dice = {"EM": 0.5, "EM + Hebbian": 0.6, "EM + VAE": 0.55}
@@ -123,16 +135,17 @@ def test_rows_of_the_gain_figure_can_be_told_apart(monkeypatch: pytest.MonkeyPat
         for arm, value in dice.items()
         for seed in range(2)
     ]
-    rows: list[str] = []
-
-    def look(figure: Figure, *, alt: str, caption: str) -> Picture:
-        rows.extend(text.get_text() for text in figure.axes[0].get_yticklabels())
-        return Picture(uri="", alt=alt, caption=caption)
-
-    monkeypatch.setattr("hebbseg.experiments.figures.picture", look)
+    figures = drawn_figures(monkeypatch)
     drawn = gain_arrows(Comparison([*runs, run("EM", "1%", 7, 0.1)]))
-    assert rows == ["EM + Hebbian", "EM + VAE"]
+    assert [text.get_text() for text in figures[0].axes[0].get_yticklabels()] == ["EM + Hebbian", "EM + VAE"]
     assert drawn is not None and "EM to EM + Hebbian at 1%: 50.0 to 60.0; EM to EM + VAE" in drawn.alt
+
+
+def test_every_bar_is_in_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = drawn_figures(monkeypatch)
+    variant_bars(Comparison([run("A", "1%", 0, 0.5), run("A", "10%", 0, 0.6), run("B", "10%", 0, 0.7)]))
+    legend = figures[0].axes[0].get_legend()
+    assert legend is not None and [text.get_text() for text in legend.get_texts()] == ["A", "B"]
 
 
 def test_efficiency_reads_the_baseline_backwards() -> None:

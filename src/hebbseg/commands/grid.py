@@ -101,9 +101,9 @@ def grid(
 
         show_facts(describe_plan(tasks, jobs or 1))
         return
-    _copy_recipe(recipe, folder)
-    _warn_of_strangers(runs, folder)
     workers = make_executor(executor, jobs=jobs, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
+    _copy_recipe(recipe, folder)  # now that nothing can be wrong any more: reports go by it
+    _warn_of_strangers(runs, folder)
     try:
         result = run_tasks(tasks, workers)
     except Interrupted as stop:

@@ -173,6 +173,7 @@ def variant_bars(comparison: Comparison) -> Picture | None:
     )
     width = 0.8 / len(labels)
     for number, label in enumerate(labels):
+        first = next(regime for regime in regimes if found[label][regime] is not None)
         for place, regime in enumerate(regimes):
             estimate = found[label][regime]
             if estimate is None:
@@ -182,7 +183,7 @@ def variant_bars(comparison: Comparison) -> Picture | None:
             axis.bar(
                 place + (number - (len(labels) - 1) / 2) * width, 100 * estimate.mean, 0.9 * width, yerr=half, capsize=2,
                 color=grey, edgecolor="black", lw=0.6, hatch=HATCHES[number % len(HATCHES)],
-                label=label if place == 0 else None,
+                label=label if regime == first else None,
             )  # fmt: skip
     low = min(100 * e.low for row in found.values() for e in row.values() if e is not None)
     axis.set_ylim(max(0, low - 5), None)
