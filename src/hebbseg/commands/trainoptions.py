@@ -66,7 +66,7 @@ PatchOption = Annotated[
     typer.Option(
         "--patch",
         metavar="HxW[xD]|none",
-        help="Learn on random patches of this size and predict window by window. [dim]\\[volumes: 96x96x80, or as large as most are][/]",
+        help="Learn on random patches of this size and predict window by window. [dim]\\[volumes: 96x96x80 at most][/]",
         rich_help_panel=IMAGES,
     ),
 ]
