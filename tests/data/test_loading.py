@@ -427,7 +427,11 @@ def test_default_patch():
     training = TrainingCases(labelled=("v1",), unlabelled=("v0",))
     store = CaseStore.for_training(source, training)
     batches = Batches(store=store, training=training, steps=1, labelled_batch=1, unlabelled_batch=1)
-    assert batches.batch(0).images.shape == (1, 1, *source.image(source.cases[0]).shape[1:])  # smaller than 96 × 96 × 80
+    assert batches.batch(0).images.shape == (
+        1,
+        1,
+        *source.image(source.cases[0]).shape[1:],
+    )  # smaller than 96 × 96 × 80
     assert store.fitting((8, 500, 500), store.ids) == (8, *source.image(source.cases[0]).shape[2:])
     with pytest.raises(HebbsegError, match="3 numbers"):
         Batches(store=store, training=training, steps=1, patch=(96, 96))

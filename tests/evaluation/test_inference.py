@@ -61,7 +61,9 @@ def test_image_smaller_than_the_window_is_seen_as_in_training(
     # Training cuts patches that reach beyond the image; one that holds it all begins here.
     start = [min(0, (n - w) // 2) for n, w in zip(size, window)]
     larger = tuple(max(n, w) for n, w in zip(size, window))
-    alike = predict_probabilities(network, cut(image, start, larger), window=window, tta=tta, blend="constant", overlap=0.0)
+    alike = predict_probabilities(
+        network, cut(image, start, larger), window=window, tta=tta, blend="constant", overlap=0.0
+    )
     torch.testing.assert_close(found, alike[(slice(None), *(slice(-s, n - s) for s, n in zip(start, size)))])
     assert not torch.allclose(found, predict_probabilities(network, image, tta=tta))
     streamed = np.zeros(size, np.uint8)
