@@ -1,9 +1,11 @@
 """About how long a grid takes: a few updates of each kind of run are timed, and the rest is multiplication."""
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,6 +30,8 @@ COSTS_AN_UPDATE = (
     "data", "method", "method_options", "size", "patch", "features", "norm", "labelled_batch", "unlabelled_batch",
     "precision", "protocol", "folds", "test", "tta", "augment",
 )  # fmt: skip
+# What makes reading and testing as long as they are.
+BESIDES_UPDATES = ("data", "size", "patch", "features", "norm", "precision", "protocol", "folds", "test", "tta")
 COSTS_A_FIT = (
     "data", "init", "init_options", "size", "patch", "features", "norm", "rule", "transpose", "part", "levels",
     "layerwise", "whiten", "pretrain_epochs", "pretrain_batch", "protocol", "folds", "test",
@@ -60,8 +64,9 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
         return facts
     torch.set_num_threads(threads_per_job(jobs))
     total = 0.0
+    besides: dict[str, float] = {}
     for like in _alike(left):
-        cost = time_task(like[0])
+        cost = time_task(like[0], besides)
         whole = sum(cost.of(task.settings) for task in like)
         what = f"stage 1 ({like[0].settings.init})" if like[0].kind == "stage1" else like[0].settings.method
         what = "probe" if like[0].kind == "probe" else what
@@ -72,9 +77,19 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
     return facts
 
 
-def time_task(task: Task) -> Cost:
-    """Begins the task in a folder that is thrown away, and stops when enough is known."""
-    timers: dict[str, Callable[[Task, Path], Cost]] = {"stage1": _time_stage1, "train": _time_run, "probe": _time_probe}
+def time_task(task: Task, besides: dict[str, float] | None = None) -> Cost:
+    """Begins the task in a folder that is thrown away, and stops when enough is known.
+
+    Arguments:
+        besides: seconds of reading and testing by what they depend on, which is not the method: looked up and added to,
+            so that volumes are tested once and not once for every method.
+    """
+    besides = {} if besides is None else besides
+    timers: dict[str, Callable[[Task, Path], Cost]] = {
+        "stage1": _time_stage1,
+        "train": lambda task, folder: _time_run(task, folder, besides),
+        "probe": _time_probe,
+    }
     with tempfile.TemporaryDirectory() as folder:
         return timers[task.kind](task, Path(folder) / "timed")
 
@@ -84,9 +99,12 @@ def _alike(tasks: Sequence[Task]) -> list[list[Task]]:
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         names = COSTS_A_FIT if task.kind == "stage1" else COSTS_AN_UPDATE
-        settings = task.settings.model_dump(mode="json", include=set(names))
-        groups.setdefault(json.dumps([task.kind, settings], sort_keys=True), []).append(task)
+        groups.setdefault(task.kind + _values(task, names), []).append(task)
     return list(groups.values())
+
+
+def _values(task: Task, names: Sequence[str]) -> str:
+    return json.dumps(task.settings.model_dump(mode="json", include=set(names)), sort_keys=True)
 
 
 class _Enough(Exception):
@@ -94,11 +112,11 @@ class _Enough(Exception):
 
 
 class _Clock(Quiet):
-    """When each step of a stage ended."""
+    """When each step of a stage ended; `_Enough` after so many seconds or steps of it."""
 
-    def __init__(self, stage: str, limit_s: float | None = None) -> None:
+    def __init__(self, stage: str, *, limit_s: float = math.inf, limit_steps: float = math.inf) -> None:
         self.stage = stage
-        self.limit_s = limit_s
+        self.limit_s, self.limit_steps = limit_s, limit_steps
         self.begun = time.monotonic()
         self.ends: list[float] = []
         self.total = 0
@@ -108,7 +126,7 @@ class _Clock(Quiet):
             return
         self.ends.append(time.monotonic() - self.begun)
         self.total = total
-        if self.limit_s is not None and self.ends[-1] - self.ends[0] > self.limit_s:
+        if self.ends[-1] - self.ends[0] > self.limit_s or len(self.ends) >= self.limit_steps:
             raise _Enough
 
 
@@ -116,14 +134,18 @@ def _from_scratch(task: Task, **changes: Any) -> Settings:
     return task.settings.model_copy(update={"init": "random", "init_options": {}, "time_budget_s": None, **changes})
 
 
-def _time_run(task: Task, folder: Path) -> Cost:
-    source, clock = cases_of(task.settings), _Clock("stage 2")
-    run(_from_scratch(task, updates=UPDATES), folder, source=source, reporter=clock)
+def _time_run(task: Task, folder: Path, besides: dict[str, float]) -> Cost:
+    known = _values(task, BESIDES_UPDATES)
+    source = cases_of(task.settings)
+    clock = _Clock("stage 2", limit_steps=UPDATES if known in besides else math.inf)
+    with suppress(_Enough):
+        run(_from_scratch(task, updates=UPDATES), folder, source=source, reporter=clock)
     whole = time.monotonic() - clock.begun
     # The first update warms up, and the last one is followed by a look at the validation cases, if there are any.
     steps = [b - a for a, b in zip(clock.ends, clock.ends[1:], strict=False)]
     update = median(steps[:-1])
-    return Cost(fixed=whole - UPDATES * update, update=update, look=max(0.0, steps[-1] - update))
+    fixed = besides.setdefault(known, whole - UPDATES * update)
+    return Cost(fixed=fixed, update=update, look=max(0.0, steps[-1] - update))
 
 
 def _time_probe(task: Task, folder: Path) -> Cost:
