@@ -146,7 +146,7 @@ def _predictor(
     def predict(windows: Tensor) -> Tensor:
         given = windows.shape[2:]
         start = [(n - wanted) // 2 for n, wanted in zip(given, size, strict=True)]
-        windows = cut(windows, start, size)
+        windows = cut(windows, start, size) if any(start) else windows
         views = _views(windows.ndim - 2, tta)
         total: Tensor | None = None
         for network in networks:
@@ -156,7 +156,8 @@ def _predictor(
                 probabilities = view.back(_softmax(network, view.apply(x))).to(windows.device)
                 total = probabilities if total is None else total + probabilities
         assert total is not None
-        return cut(total / (len(networks) * len(views)), [-s for s in start], given)
+        mean = total / (len(networks) * len(views))
+        return cut(mean, [-s for s in start], given) if any(start) else mean
 
     return predict
 
