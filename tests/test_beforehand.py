@@ -11,6 +11,7 @@ from hebbseg.data.sources import open_source
 from hebbseg.errors import HebbsegError
 from hebbseg.files import refuse_unwritable
 from hebbseg.pipeline import pretrain_only
+from tests.data.trees import save
 from tests.tiny import TINY, bright_folder, command
 
 GIVEN = {"size": (32, 32), "features": (4, 8), "updates": 2, "labelled_batch": 2, "pretrain_epochs": 1}
@@ -126,3 +127,21 @@ def test_a_damaged_npz_is_left_out_and_said(tmp_path: Path):
     assert [case.has_mask for case in source.cases] == [True, False, True]
     with pytest.raises(HebbsegError, match=r"b\.npz: truncated, damaged"):
         source.image(source.cases[1])
+
+
+def test_masks_that_belong_to_no_image_are_named_where_masks_are_missing(tmp_path: Path):
+    data = bright_folder(tmp_path / "data")
+    for mask in (data / "masks").iterdir():
+        mask.rename(mask.with_name(f"drawn-{mask.name}"))
+    with pytest.raises(
+        HebbsegError, match=r"(?s)none of the 6 cases has a mask.*6 problems.*drawn-a\.png: a mask without"
+    ):
+        Segmenter.train(data, tmp_path / "run", quiet=True, **GIVEN)
+
+
+def test_wide_soft_edges_are_told_of_the_threshold(tmp_path: Path):
+    data = bright_folder(tmp_path / "data", names="a")
+    fading = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (24, 1))
+    save(data / "masks" / "a.png", fading)
+    with pytest.raises(HebbsegError, match=r"--instances.*--mask-threshold 128"):
+        _ = open_source(data).classes
