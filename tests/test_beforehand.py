@@ -106,6 +106,20 @@ def test_nothing_can_be_written_below_a_file(place: str, data: Path, tmp_path: P
         Segmenter.train(data, tmp_path / place, quiet=True, **GIVEN)
 
 
+def test_pages_and_sheets_below_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    data = bright_folder(tmp_path / "data")
+    (tmp_path / "a_file").write_text("")
+    below = tmp_path / "a_file" / "x"
+    for arguments in (
+        ["check", data, "--sheet", below],
+        ["report", data, "-o", below],
+        ["report", data, "--tables", below],
+    ):
+        assert command(monkeypatch, *arguments) == 2
+        out, err = capsys.readouterr()
+        assert "a_file is a file" in err and "Traceback" not in err and out == ""
+
+
 def test_a_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     refuse_unwritable(tmp_path / "new" / "run")
     assert not list(tmp_path.iterdir())
