@@ -51,6 +51,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"features": "16"}, "features=.*at least 2"),
         ({"features": "0,8"}, "Option features=0"),
         ({"size": "0x32"}, "Option size=0"),
+        ({"size": "32x32x32"}, "size=32x32x32: 3 numbers, but the images of data are 2D"),
+        ({"size": "native", "patch": (8, 8, 8)}, "patch=8x8x8: 3 numbers"),
     ],
 )
 def test_wrong_options_are_named_before_images_are_read(options: dict, words: str, data: Path, tmp_path: Path):
