@@ -91,7 +91,6 @@ def test_an_accelerator_that_is_not_there(data: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setenv("PJRT_DEVICE", "")
     assert command(monkeypatch, "train", data, "-o", tmp_path / "run", *TINY, "--accelerator", "cuda") == 2
     err = capsys.readouterr().err
     assert "accelerator='cuda', devices=1: not available on this machine" in err and "Traceback" not in err
