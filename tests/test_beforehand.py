@@ -11,6 +11,7 @@ from hebbseg.data.sources import open_source
 from hebbseg.errors import HebbsegError
 from hebbseg.files import refuse_unwritable
 from hebbseg.pipeline import pretrain_only
+from tests.data.trees import save
 from tests.tiny import TINY, bright_folder, command
 
 GIVEN = {"size": (32, 32), "features": (4, 8), "updates": 2, "labelled_batch": 2, "pretrain_epochs": 1}
@@ -50,6 +51,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"features": "16"}, "features=.*at least 2"),
         ({"features": "0,8"}, "Option features=0"),
         ({"size": "0x32"}, "Option size=0"),
+        ({"size": "32x32x32"}, "size=32x32x32: 3 numbers, but the images of data are 2D"),
+        ({"size": "native", "patch": (8, 8, 8)}, "patch=8x8x8: 3 numbers"),
     ],
 )
 def test_wrong_options_are_named_before_images_are_read(options: dict, words: str, data: Path, tmp_path: Path):
@@ -88,7 +91,6 @@ def test_an_accelerator_that_is_not_there(data: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setenv("PJRT_DEVICE", "")
     assert command(monkeypatch, "train", data, "-o", tmp_path / "run", *TINY, "--accelerator", "cuda") == 2
     err = capsys.readouterr().err
     assert "accelerator='cuda', devices=1: not available on this machine" in err and "Traceback" not in err
@@ -103,6 +105,20 @@ def test_nothing_can_be_written_below_a_file(place: str, data: Path, tmp_path: P
         assert "a_file is a file" in err and "Traceback" not in err
     with pytest.raises(HebbsegError, match="a_file is a file"):
         Segmenter.train(data, tmp_path / place, quiet=True, **GIVEN)
+
+
+def test_pages_and_sheets_below_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    data = bright_folder(tmp_path / "data")
+    (tmp_path / "a_file").write_text("")
+    below = tmp_path / "a_file" / "x"
+    for arguments in (
+        ["check", data, "--sheet", below],
+        ["report", data, "-o", below],
+        ["report", data, "--tables", below],
+    ):
+        assert command(monkeypatch, *arguments) == 2
+        out, err = capsys.readouterr()
+        assert "a_file is a file" in err and "Traceback" not in err and out == ""
 
 
 def test_a_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -126,3 +142,21 @@ def test_a_damaged_npz_is_left_out_and_said(tmp_path: Path):
     assert [case.has_mask for case in source.cases] == [True, False, True]
     with pytest.raises(HebbsegError, match=r"b\.npz: truncated, damaged"):
         source.image(source.cases[1])
+
+
+def test_masks_that_belong_to_no_image_are_named_where_masks_are_missing(tmp_path: Path):
+    data = bright_folder(tmp_path / "data")
+    for mask in (data / "masks").iterdir():
+        mask.rename(mask.with_name(f"drawn-{mask.name}"))
+    with pytest.raises(
+        HebbsegError, match=r"(?s)none of the 6 cases has a mask.*6 problems.*drawn-a\.png: a mask without"
+    ):
+        Segmenter.train(data, tmp_path / "run", quiet=True, **GIVEN)
+
+
+def test_wide_soft_edges_are_told_of_the_threshold(tmp_path: Path):
+    data = bright_folder(tmp_path / "data", names="a")
+    fading = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (24, 1))
+    save(data / "masks" / "a.png", fading)
+    with pytest.raises(HebbsegError, match=r"--instances.*--mask-threshold 128"):
+        _ = open_source(data).classes

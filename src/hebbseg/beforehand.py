@@ -24,6 +24,13 @@ def check_listed(settings: Settings, source: Source) -> Split:
 
     Gives the split as it will be if all of them can be read.
     """
+    dims = source.spatial_dims
+    for name, sides in (("size", settings.size), ("patch", settings.patch)):
+        if isinstance(sides, tuple) and len(sides) not in (1, dims):
+            raise HebbsegError(
+                f"{name}={'x'.join(map(str, sides))}: {len(sides)} numbers, but the images of {source.name} are {dims}D. Give "
+                f"{dims} numbers, or one for all axes."
+            )
     if settings.init not in INITS:
         check_weights(Path(settings.init), network_options(settings, source, classes=2))
     return draw_split(settings, source, Quiet())

@@ -45,7 +45,7 @@ def refuse_unwritable(folder: Path) -> None:
             pass
     except OSError as error:
         raise HebbsegError(
-            f"{folder}: nothing can be written there ({error.strerror or error}). Choose another folder, or mend that."
+            f"{folder}: nothing can be written there ({error.strerror or error}). Choose another folder."
         ) from error
 
 

@@ -19,7 +19,7 @@ from hebbseg.evaluation.evaluate import evaluate
 from hebbseg.evaluation.metrics import dice
 from hebbseg.evaluation.overlay import overlay
 from hebbseg.figures import draw_grid
-from hebbseg.files import write_json
+from hebbseg.files import refuse_unwritable, write_json
 from hebbseg.progress import Reporter
 from hebbseg.runfolder import RunFolder
 from hebbseg.seen import seen_among
@@ -90,6 +90,7 @@ def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> P
         stem = re.sub(r"[^\w.-]+", "-", f"{name}-evaluation")
         if overwrite:
             return Path(stem)
+        refuse_unwritable(Path())
         names = chain([stem], (f"{stem}-{number}" for number in count(2)))
         return next(path for path in map(Path, names) if not path.exists())
     taken = [out / file for file in ("metrics.csv", "summary.json", "worst.png") if (out / file).exists()]

@@ -29,7 +29,7 @@ def open_cases(
         instances=settings.instances,
     )
     if check is not None:
-        check(source)
+        _checked(source, check)
     return _usable(source, reporter, masks=masks) if isinstance(source, FileSource) else source
 
 
@@ -53,6 +53,19 @@ def draw_split(settings: Settings, source: Source, reporter: Reporter) -> Split:
     for note in split.provenance.notes:
         reporter.say(f"note: {note}")
     return split
+
+
+def _checked(source: Source, check: Callable[[Source], None]) -> None:
+    try:
+        check(source)
+    except HebbsegError as error:
+        if not source.problems:
+            raise
+        # Masks that nobody asked for are often the reason why there are too few.
+        raise HebbsegError(
+            f"{error}\n{len(source.problems)} problems with the files were found before; `hebbseg check` lists all. "
+            f"First: {source.problems[0]}"
+        ) from error
 
 
 def _usable(source: FileSource, reporter: Reporter, *, masks: bool) -> FileSource:

@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 from hebbseg import UNet
 from hebbseg.data.augment import Augment
@@ -44,6 +45,22 @@ def test_loss_goes_down(batches: Batches, optimiser: str, rate: float, loss: str
     _, rows = fit(method(loss=loss), batches, stage)
     assert [row["step"] for row in rows] == list(range(5, 41, 5))
     assert rows[-1]["loss"] < 0.9 * rows[0]["loss"]
+
+
+def test_mixed_precision_sees_the_images_as_they_are(batches: Batches) -> None:
+    seen = []
+
+    class Looking(Supervised):
+        def loss(self, labelled, unlabelled, step):
+            seen.append((labelled.images.dtype, self.network(labelled.images).dtype))
+            return super().loss(labelled, unlabelled, step)
+
+    network = UNet(features=(4, 8), seed=0)
+    looking = Looking(network=network, another=lambda: network, loss="dice+ce")
+    fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
+    kept, rows = fit(looking, batches, Stage2(updates=40, rows=8, learning_rate=1e-2), fabric=fabric)
+    assert set(seen) == {(torch.float32, torch.bfloat16)}
+    assert rows[-1]["loss"] < 0.9 * rows[0]["loss"] and weights(kept).dtype == torch.float32
 
 
 def test_same_seed_same_weights_other_seed_other_weights(batches: Batches) -> None:

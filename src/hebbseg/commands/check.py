@@ -26,6 +26,7 @@ def check(
     """Show what was understood of DATA: cases, masks, classes, sizes, groups, and every problem with its remedy."""
     from hebbseg.data.check import examine, failed_report, report
     from hebbseg.data.sources import open_source
+    from hebbseg.files import refuse_unwritable
 
     try:
         source = open_source(data, label_map=label_map, group=group, mask_threshold=mask_threshold, instances=instances)
@@ -33,6 +34,10 @@ def check(
         if json:
             print_json(failed_report(data, error))
         raise
+    target: Path | None = None
+    if not no_sheet and (sheet is not None or not json):
+        target = sheet or Path(re.sub(r"[^\w.-]+", "-", f"{source.name}-check.png"))
+        refuse_unwritable(target.parent)
     if json:
         examination = examine(source)
     else:
@@ -41,10 +46,9 @@ def check(
         with progress(len(source.cases)) as advance:
             examination = examine(source, on_case=advance)
     summary = report(examination)
-    if not no_sheet and examination.usable and (sheet is not None or not json):
+    if target is not None and examination.usable:
         from hebbseg.data.sheet import contact_sheet
 
-        target = sheet or Path(re.sub(r"[^\w.-]+", "-", f"{source.name}-check.png"))
         summary["sheet"] = str(contact_sheet(source, examination.usable, examination.classes, target))
     if json:
         print_json(summary)

@@ -39,7 +39,10 @@ def report(
     is listed, not counted.
     """
     from hebbseg.experiments.report import write_report
+    from hebbseg.files import refuse_unwritable
 
+    for folder in (out.parent, *([tables] if tables else [])):
+        refuse_unwritable(folder)
     done = write_report(runs, out, tables=tables, pictures=pictures, force=force)
     facts = [("page", str(done.page)), ("runs", str(len(done.results.runs)))]
     if done.tables:

@@ -166,7 +166,7 @@ def _number_rule(
         raise DataError(
             fullest.path,
             f"{len(values)} different values in the set ({len(fullest.counts)} in this mask), such as {values[:6]}",
-            _SAY_INSTANCES,
+            f"{_SAY_INSTANCES} If their edges are soft, say where to cut: --mask-threshold 128.",
         )
     problems = []
     background = 0

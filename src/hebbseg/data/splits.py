@@ -157,7 +157,7 @@ def make_split(
         if not regime.is_nothing:
             raise HebbsegError(
                 f"{source.name}: none of the {len(cases)} cases has a mask, so there is nothing to train or test a "
-                "segmenter on. Add masks, or pre-train without any (labelled=0)."
+                "segmenter on. Add masks, or learn from the images alone with `hebbseg pretrain` (labelled=0)."
             )
         test = "official" if any(case.subset == "test" for case in cases) else 0.0
         folds, fold, validation = None, None, 0.0

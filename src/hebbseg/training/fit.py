@@ -82,7 +82,7 @@ def fit(
             average.load_state_dict(state["average"])
         log.load_state_dict(state["log"])
         best, first, elapsed_before = state["best"], state["step"], state["elapsed_s"]
-    wrapped, optimizer = fabric.setup(method, optimizer)
+    wrapped, optimizer = fabric.setup(_AsGiven(method), optimizer)
     method.train()
     start = time.monotonic()
 
@@ -104,7 +104,8 @@ def fit(
         batch = batches.batch(number)
         torch.manual_seed(_seed(stage.seed, number, fabric.global_rank))
         step = Step(number=number, progress=progress, generator=batch.generator)
-        terms = wrapped(*_share(batch, fabric), step)
+        given = (*_share(batch, fabric), step)
+        terms = wrapped(lambda given=given: given)
         loss = torch.stack(list(terms.values())).sum()
         value = float(loss.detach() if fabric.world_size == 1 else fabric.all_reduce(loss.detach()))
         if not math.isfinite(value):
@@ -147,6 +148,22 @@ def fit(
     if best["network"] is not None:
         network.load_state_dict(best["network"])
     return network, log.rows
+
+
+class _AsGiven(nn.Module):
+    """The method, whose arguments come in a function.
+
+    Fabric takes all other arguments apart and rounds them to the precision of a run, so that strong views would be made
+    from rounded images, and stops at a `Step`. What a network computes in lower precision, autocast chooses without that.
+    """
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        self.method = method
+
+    def forward(self, given: Callable[[], tuple[Labelled, Tensor | None, Step]]) -> dict[str, Tensor]:
+        terms: dict[str, Tensor] = self.method(*given())
+        return terms
 
 
 def _optimizer(method: Method, stage: Stage2) -> torch.optim.Optimizer:

@@ -57,7 +57,7 @@ def folder(path: Path, masks: MaskOptions) -> FileSource:
         reasons = " ".join(str(problem) for problem in problems[:3])
         raise DataError(
             text(path),
-            f"no image found. {reasons}".strip(),
+            f"no image found. {reasons}".strip(" ."),
             f"Put images into {text(root)}/images (and masks of the same name into masks/). Read are: "
             f"{', '.join(FORMATS)} and folders of DICOM slices.",
         )
