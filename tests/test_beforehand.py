@@ -27,9 +27,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"labelled": "0.1"}, r"labelled='0\.1'.*For a share of 0\.1 write 10%"),
-        ({"labelled": 0.25}, r"write 25%"),
-        ({"labelled": "ten"}, r"labelled='ten'.*as in 10%.*as in 8\.$"),
+        ({"labelled": "1.5"}, r"labelled='1\.5'.*as in 10% or 0\.1"),
+        ({"labelled": "ten"}, r"labelled='ten'.*as in 10% or 0\.1.*as in 8\.$"),
         ({"labelled": "50"}, "labelled=50, but the training side has 5 cases"),
         ({"labelled": "0"}, "labelled=0: no training case has a mask"),
         ({"levels": "7-9"}, "levels='7-9': a network of 2 levels has none"),

@@ -126,8 +126,8 @@ class Regime:
         except (ValueError, ZeroDivisionError):
             pass
         raise HebbsegError(
-            f"labelled={labelled!r}: allowed are a share of the training masks from 0% to 100%, as in 10%, or a whole "
-            f"number of cases, as in 8.{_as_percentage(text)}"
+            f"labelled={labelled!r}: allowed are a share of the training masks from 0% to 100%, as in 10% or 0.1, or a "
+            "whole number of cases, as in 8."
         )
 
     @property
@@ -143,12 +143,3 @@ class Regime:
                 "ask for fewer, or take a smaller test or validation share (test=0 for none)."
             )
         return count
-
-
-def _as_percentage(text: str) -> str:
-    """What somebody means who writes a share without its sign."""
-    try:
-        share = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        return ""
-    return f" For a share of {text} write {float(share * 100):g}%." if 0 < share < 1 else ""
