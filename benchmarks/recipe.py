@@ -1,6 +1,8 @@
 """The study's final comparison as one table, from the runs of recipes/study-*.toml, and its paired differences.
 
-python -m benchmarks.recipe docs/results/recipe.csv runs/study-glas runs/study-pupils
+python -m benchmarks.recipe docs/results/recipe.csv runs/study-glas runs/study-pupils runs/la-small
+
+Rows of data sets that are not among the runs stay as they are in the table.
 """
 
 import argparse
@@ -8,7 +10,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.compare import interval
+from benchmarks.compare import done, interval
 from hebbseg.experiments.results import RunResult, read_results
 
 ARMS = {
@@ -81,6 +83,8 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     args = parser.parse_args()
     rows = [as_row(run) for run in read_results(args.runs).runs if run.arm in ARMS]
+    measured = {row["dataset"] for row in rows}
+    rows += [row for row in done(args.table) if row["dataset"] not in measured]
     rows.sort(key=lambda row: (row["dataset"], float(row["labelled_percent"]), int(row["seed"]), row["arm"]))
     write_table(args.table, COLUMNS, rows)
     print("\n".join(differences(rows)))

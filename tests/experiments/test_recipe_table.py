@@ -23,6 +23,17 @@ def test_the_table_has_the_arms_of_the_study_and_nothing_else(
     assert capsys.readouterr().out.startswith("glas 1 % scratch: ")
 
 
+def test_rows_of_data_sets_that_were_not_run_again_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = make_sota(tmp_path / "runs", arms=("Supervised",), regimes=("1%",), seeds=2)
+    table = tmp_path / "recipe.csv"
+    old = [{"labelled_percent": "5", "seed": "7", "arm": "hebbian", "dice": "50.0", "dice_pooled": "51.0"}]
+    recipe.write_table(table, recipe.COLUMNS, [row | {"dataset": name} for row in old for name in ("glas", "pupils")])
+    monkeypatch.setattr(sys, "argv", ["recipe", str(table), str(runs)])
+    recipe.main()
+    rows = [(row["dataset"], row["seed"], row["arm"]) for row in csv.DictReader(table.open())]
+    assert rows == [("glas", "0", "scratch"), ("glas", "1", "scratch"), ("pupils", "7", "hebbian")]
+
+
 def test_differences_are_paired_by_seed() -> None:
     def row(arm: str, seed: int, dice: float) -> dict[str, str]:
         return {"dataset": "d", "labelled_percent": "5", "seed": str(seed), "arm": arm, "dice": str(dice)}
