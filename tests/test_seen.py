@@ -9,6 +9,7 @@ import pytest
 from hebbseg import Segmenter
 from hebbseg.config import make_settings
 from hebbseg.errors import HebbsegError
+from hebbseg.measuring import trained_on
 from hebbseg.pipeline import pretrain_only, run
 from hebbseg.progress import Quiet
 from hebbseg.seen import images_seen
@@ -98,3 +99,19 @@ def test_weights_of_another_network_are_refused_and_both_are_named(
     weights = pretrain_only(make_settings(data, TINY | {"features": of}), tmp_path / "deep") if of else stage1
     with pytest.raises(HebbsegError, match=f"another network .*{theirs}.* than this run's .*{ours}"):
         Segmenter.train(chosen, tmp_path / "run", quiet=True, init=str(weights), **given)
+
+
+def test_runs_that_began_with_each_other_are_looked_at_once(data: Path, tmp_path: Path):
+    for name, other in ("ab", "ba"):
+        trained(data, tmp_path / name)
+        file = tmp_path / name / "run.json"
+        described = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps(described | {"init_file": str(tmp_path / other / "model.safetensors")}))
+    with_mask, without = images_seen(tmp_path / "a")
+    assert with_mask and not without & with_mask
+
+
+def test_an_evaluation_survives_a_damaged_split_of_the_model(data: Path, tmp_path: Path):
+    trained(data, tmp_path / "run")
+    (tmp_path / "run" / "split.json").write_text("{}")
+    assert "cannot be told" in str(trained_on(tmp_path / "run", ["a"]))

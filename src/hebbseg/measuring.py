@@ -79,9 +79,15 @@ def fitting_source(source: Source, segmenter: Segmenter) -> Source:
 
 def trained_on(model: Path, cases: Sequence[str]) -> str | None:
     """A warning if cases have the names of some that this model was trained on; None if not, or if nobody knows."""
-    found = seen_among(model, cases)
+    try:
+        found = seen_among(model, cases)
+    except HebbsegError as error:  # of this model or of one that it began with
+        return f"which images {model} was trained on cannot be told: {error}"
+    if found is None:
+        return None
     path = (model if model.is_dir() else model.parent) / "split.json"
-    return None if found is None else f"{found}; --split {path} measures the model's test cases alone."
+    remedy = f"; --split {path} measures the model's test cases alone" if path.is_file() else ""
+    return f"{found}{remedy}."
 
 
 def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> Path:

@@ -13,23 +13,26 @@ STAGE_1 = "pretrained.safetensors"
 def images_seen(weights: Path) -> tuple[frozenset[str], frozenset[str]]:
     """Names of the images that weights (a file, or the folder of a run) saw with their masks, and of those without.
 
-    They are those of the run that made the weights and of the run that it took its own first weights from, if these
-    runs' folders are still where they were. Nothing is known of weights that were moved away from their run.
+    They are those of the run that made the weights, of the run that it took its own first weights from, and so on, if
+    these runs' folders are still where they were. Nothing is known of weights that were moved away from their run.
     """
-    folder = weights if weights.is_dir() else weights.parent
     with_mask: set[str] = set()
     without: set[str] = set()
-    if (folder / "split.json").is_file():
-        training = Split.load(folder / "split.json").training
-        if weights.name == STAGE_1:
-            without.update(training.images)
-        else:
-            with_mask.update(training.labelled, training.validation)
-            without.update(training.unlabelled)
-    before = _first_weights(folder)
-    if before is not None and before.parent != folder.absolute():
-        for names, earlier in zip((with_mask, without), images_seen(before), strict=True):
-            names.update(earlier)
+    visited: set[Path] = set()  # runs that were made anew can begin with each other's weights
+    source: Path | None = weights
+    while source is not None:
+        folder = (source if source.is_dir() else source.parent).resolve()
+        if folder in visited:
+            break
+        visited.add(folder)
+        if (folder / "split.json").is_file():
+            training = Split.load(folder / "split.json").training
+            if source.name == STAGE_1:
+                without.update(training.images)
+            else:
+                with_mask.update(training.labelled, training.validation)
+                without.update(training.unlabelled)
+        source = _first_weights(folder)
     return frozenset(with_mask), frozenset(without - with_mask)
 
 

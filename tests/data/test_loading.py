@@ -2,8 +2,10 @@ import multiprocessing
 import shutil
 from collections import Counter
 
+import nibabel
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 
@@ -211,6 +213,23 @@ def test_images_on_disk_have_the_channels_the_set_has_now(tmp_path):
     assert kept_on_disk(open_source(tmp_path / "data"), tmp_path).image("a").shape == (3, 8, 8)
     colour.unlink()
     assert kept_on_disk(open_source(tmp_path / "data"), tmp_path).image("a").shape == (1, 8, 8)
+
+
+def test_masks_on_disk_are_turned_as_their_images_are(tmp_path):
+    rng, data = np.random.default_rng(0), tmp_path / "data"
+    for name in "ab":
+        mask = rng.random((8, 9, 10)) > 0.5
+        for kind, array in (("images", mask.astype(np.float32)), ("masks", mask.astype(np.uint8))):
+            (data / kind).mkdir(parents=True, exist_ok=True)
+            nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), data / kind / f"{name}.nii.gz")
+    axes = set()
+    for _ in range(2):
+        source = open_source(data)
+        axes.add(source.axes)
+        store = kept_on_disk(source, tmp_path)
+        assert torch.equal(store.image("a")[0] > 0, store.mask("a") > 0)
+        tifffile.imwrite(data / "images" / "c.tif", rng.random((10, 9, 8)).astype(np.float32))
+    assert len(axes) == 2, "another format turns the axes of all"
 
 
 def test_damaged_cache_file_is_made_anew(tmp_path):

@@ -15,6 +15,8 @@ from hebbseg.data.preparation import Preparation
 from hebbseg.data.splits import TrainingCases
 from hebbseg.errors import HebbsegError
 
+SIZES_LOOKED_AT = 20  # images that tell how large the others are
+
 
 def default_memory_limit() -> int:
     """A quarter of the machine's memory, in bytes; 4 GiB where the system does not tell."""
@@ -124,8 +126,9 @@ class CaseStore:
         return self._points[name]
 
     def fitting(self, patch: Sequence[int], ids: Sequence[str]) -> tuple[int, ...]:
-        """The patch, along each axis no larger than the median size of these images. Reads them."""
-        sizes = np.median([self.image(name).shape[1:] for name in ids], axis=0).astype(int)
+        """The patch, along each axis no larger than the median size of these images. Reads about 20 of them."""
+        some = ids[:: -(-len(ids) // SIZES_LOOKED_AT)]
+        sizes = np.median([self.image(name).shape[1:] for name in some], axis=0).astype(int)
         return tuple(min(wanted, int(size)) for wanted, size in zip(patch, sizes, strict=True))
 
     def load(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -168,10 +171,10 @@ class CaseStore:
 
     def _key(self, what: str, case: Case) -> str:
         files = case.image if what == "image" else case.mask or ()
-        settings = {"what": what, **self.preparation.describe()}
+        # Axes and channels follow from the other images of the set, too: one file may be grey today and colour tomorrow.
+        settings = {"what": what, "axes": getattr(self.source, "axes", None), **self.preparation.describe()}
         if what == "image":
-            # Both follow from the other images of the set, too: one file may be grey today and colour tomorrow.
-            settings |= {"channels": self.source.channels, "axes": getattr(self.source, "axes", None)}
+            settings["channels"] = self.source.channels
         else:
             rule = getattr(self.source, "rule", None)  # generated masks have none: their source's name tells all
             settings["rule"] = None if rule is None else rule.describe()
