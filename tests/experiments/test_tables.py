@@ -10,6 +10,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -30,7 +31,7 @@ from hebbseg.experiments.comparisontables import (
     rank_table,
     regime_heading,
 )
-from hebbseg.experiments.figures import Picture, gain_arrows, variant_bars
+from hebbseg.experiments.figures import Picture, gain_arrows, learning_curves, variant_bars
 from hebbseg.experiments.published import published
 from hebbseg.experiments.results import RunResult, arm_of, dataset_of, read_results
 from hebbseg.experiments.sections import headlines
@@ -154,6 +155,27 @@ def test_efficiency_reads_the_baseline_backwards() -> None:
     # 62 lies half-way from 52 (1 %) to 72 (10 %): √10 %.
     assert found["EM + Hebbian", "1 %"] == ["62.0", "3.16 %", "3.16 ×", "3"]
     assert found["EM", "1 %"][1:3] == ["1 %", "1 ×"]
+    assert "mean little" not in table.note
+
+
+def test_efficiency_warns_where_labels_do_not_help_the_baseline() -> None:
+    values = {"1%": [0.60, 0.62, 0.64], "10%": [0.63, 0.61, 0.65]}
+    runs = [
+        run("Supervised", regime, seed, dice)
+        for regime, all_dice in values.items()
+        for seed, dice in enumerate(all_dice)
+    ]
+    table = efficiency_table(Comparison([*runs, *(run("EM", "1%", seed, 0.7) for seed in range(3))]))
+    # Differences 3, −1 and 1 points: 1 ± 2.92 · 2 / √3.
+    assert "Supervised gains +1.0 ± 3.4 points (n 3) from 1 % to 10 % of the labels" in table.note
+    assert table.note.endswith("factors mean little here.")
+
+
+def test_learning_curves_are_of_the_regime_that_most_arms_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hebbseg.experiments.figures._loss", lambda folder: (np.arange(3), np.arange(3.0)))
+    runs = [run("Supervised", regime, 0, 0.5) for regime in ("5%", "20%", "100%")]
+    drawn = learning_curves(Comparison([*runs, run("EM", "5%", 0, 0.5)]))
+    assert drawn is not None and "EM ends at 2" in drawn.alt
 
 
 def test_ranks_leave_out_who_is_not_everywhere() -> None:

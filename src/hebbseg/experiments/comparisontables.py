@@ -7,7 +7,7 @@ from itertools import combinations
 from hebbseg.experiments.comparison import Comparison, blocks, curve
 from hebbseg.experiments.labelefficiency import LabelEfficiency, label_efficiency
 from hebbseg.experiments.published import CAUTION, Published, published
-from hebbseg.experiments.statistics import PairedDifference, mean_ranks
+from hebbseg.experiments.statistics import PairedDifference, mean_ranks, paired_difference
 from hebbseg.experiments.tables import (
     EMPTY,
     Cell,
@@ -17,6 +17,7 @@ from hebbseg.experiments.tables import (
     file_name,
     marked,
     number_cell,
+    shown_number,
     text_cell,
 )
 
@@ -245,7 +246,24 @@ def efficiency_table(comparison: Comparison) -> Table:
         title=f"What labels are worth on {comparison.dataset}: labels that {comparison.baseline} needs for the same Dice",
         note=f"{comparison.baseline}'s mean curve, made monotone, is read backwards, linearly in log(%). Interval: 90 % "
         "bootstrap over paired folds and seeds, percentiles widened for few pairs. “<” and “>”: the answer lies "
-        f"outside the regimes that {comparison.baseline} was run with, and only that is known. Factor: needed / used.",
+        f"outside the regimes that {comparison.baseline} was run with, and only that is known. Factor: needed / used."
+        + _flatness(comparison),
         columns=("arm", "labelled", "Dice (%)", f"{comparison.baseline} needs", "factor", "n"),
         rows=tuple(rows),
     )
+
+
+def _flatness(comparison: Comparison) -> str:
+    """A warning where more masks do not clearly help the baseline: then a little Dice is worth any number of them."""
+    for label in comparison.labels_of(comparison.baseline)[:1]:
+        points = curve(comparison, label)
+        fewest, most = min(points), max(points)
+        if len(points) > 1 and points[fewest].keys() & points[most].keys():
+            gain = paired_difference(points[most], points[fewest]).estimate
+            if gain.half is not None and gain.mean <= gain.half:
+                shown = f"{shown_number(100 * gain.mean, 1, sign=True)} ± {100 * gain.half:.1f} points (n {gain.n})"
+                return (
+                    f" {label} gains {shown} from {fewest:g} % to {most:g} % of the labels, which is not clear of 0: factors "
+                    "mean little here."
+                )
+    return ""

@@ -199,8 +199,13 @@ def variant_bars(comparison: Comparison) -> Picture | None:
 
 
 def learning_curves(comparison: Comparison) -> Picture | None:
-    """The loss on labelled images over updates, the mean of each arm, in the middle regime."""
-    regime = comparison.regimes[(len(comparison.regimes) - 1) // 2]
+    """The loss on labelled images over updates, the mean of each arm, in the middle one of the regimes that most have."""
+    arms = {
+        regime: sum(bool(comparison.cell(label, regime)) for label in comparison.labels)
+        for regime in comparison.regimes
+    }
+    shared = [regime for regime in comparison.regimes if arms[regime] == max(arms.values())]
+    regime = shared[(len(shared) - 1) // 2]
     curves = {}
     for label in leading(comparison):
         found = [_loss(run.folder) for run in comparison.cell(label, regime)[:RUNS_AT_MOST]]
