@@ -18,7 +18,7 @@ from hebbseg import Segmenter
 from hebbseg.assembly import Run
 from hebbseg.config import Settings, make_settings
 from hebbseg.errors import HebbsegError
-from hebbseg.methods import WITH_UNLABELLED
+from hebbseg.methods import auto_method
 from hebbseg.opening import draw_split, open_cases
 from hebbseg.pipeline import pretrain_only
 from hebbseg.progress import Quiet
@@ -238,14 +238,16 @@ def test_bad_options_are_named_before_anything_is_written(options: dict, words: 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("labelled, method", [("4", WITH_UNLABELLED), ("100%", "supervised")])
+@pytest.mark.parametrize("labelled, unlabelled, name", [("4", 8, "unimatch"), ("100%", 0, "supervised")])
 def test_the_default_method_learns_from_images_without_masks_where_there_are_some(
-    labelled: str, method: str, tmp_path: Path
+    labelled: str, unlabelled: int, name: str, tmp_path: Path
 ) -> None:
+    method, options = auto_method(unlabelled=unlabelled)
     train(tmp_path / "auto", labelled=labelled, updates=3)
-    train(tmp_path / "named", labelled=labelled, updates=3, method=method)
-    run = json.loads((tmp_path / "auto" / "run.json").read_text(encoding="utf-8"))
-    assert run["settings"]["method"] == method
+    train(tmp_path / "named", labelled=labelled, updates=3, method=method, method_options=options)
+    settings = json.loads((tmp_path / "auto" / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert (settings["method"], settings["method_options"]) == (method, options)
+    assert method == name
     results = [(tmp_path / name / "metrics.csv").read_text(encoding="utf-8") for name in ("auto", "named")]
     assert results[0] == results[1]
 

@@ -20,7 +20,7 @@ from hebbseg.evaluation.overlay import overlay
 from hebbseg.figures import draw_grid, draw_history
 from hebbseg.files import write_json
 from hebbseg.hebbian.diagnostics import as_dict
-from hebbseg.methods import check_method, make_method, method_for
+from hebbseg.methods import AUTO, auto_method, check_method, make_method
 from hebbseg.networks.unet import UNet
 from hebbseg.opening import draw_split, open_cases
 from hebbseg.progress import Quiet, Reporter, WithTensorBoard
@@ -113,11 +113,11 @@ def _note_of_start(settings: Settings, split: Split, reporter: Reporter) -> dict
 
 
 def _with_method(settings: Settings, unlabelled: int, reporter: Reporter) -> Settings:
-    method = method_for(settings.method, unlabelled=unlabelled)
-    if method == settings.method:
+    if settings.method != AUTO:
         return settings
+    method, options = auto_method(unlabelled=unlabelled)
     reporter.say(f"method: {method}, as {unlabelled or 'no'} training images are without a mask.")
-    return settings.model_copy(update={"method": method})
+    return settings.model_copy(update={"method": method, "method_options": options})
 
 
 def _with_tensorboard(reporter: Reporter, settings: Settings, folder: RunFolder) -> AbstractContextManager[Reporter]:

@@ -126,6 +126,17 @@ def region_loss(p: np.ndarray, label: np.ndarray, region: np.ndarray, *, cross: 
     return mean(losses) + (mean(inside) if cross else 0.0)
 
 
+def foreground_dice(p: np.ndarray, label: np.ndarray) -> float:
+    """Over the batch, mean over the foreground classes that are there."""
+    found = []
+    for c in range(1, p.shape[1]):
+        there = [(b, s) for b, s in positions(p) if label[(b, *s)] == c]
+        if there:
+            both = math.fsum(p[(b, c, *s)] for b, s in there)
+            found.append(2 * both / (math.fsum(p[(b, c, *s)] for b, s in positions(p)) + len(there)))
+    return mean(found)
+
+
 def largest_part(area: np.ndarray) -> np.ndarray:
     """Flood fill, diagonal neighbours included; the first of equally large parts."""
     left = {tuple(int(i) for i in c) for c in np.argwhere(area)}

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 
 from hebbseg.data.augment import Augment
-from hebbseg.methods.bcp import largest_parts, region_loss, single_objects
+from hebbseg.methods.bcp import largest_parts, single_objects
 from hebbseg.methods.boxes import copy_paste_box, cutmix_boxes, mixed
 from hebbseg.methods.consistency import entropy, follow, input_noise, make_teacher, masked_mean, ramp_up
 from hebbseg.methods.dtc import signed_distance
-from hebbseg.methods.losses import segmentation_loss
+from hebbseg.methods.losses import foreground_dice, region_loss, segmentation_loss
 from hebbseg.methods.perturbations import channel_dropout, feature_drop, feature_noise
 from hebbseg.methods.urpc import HARMS, rectified_consistency
 from tests.literal import methods as literal
@@ -218,8 +218,9 @@ def test_fixmatch(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_unimatch(shape):
-    options = {"threshold": 0.6, "cutmix": 0.0, "weight": 2.0}
+@pytest.mark.parametrize("pseudo_loss", ["ce", "dice"])
+def test_unimatch(shape, pseudo_loss):
+    options = {"threshold": 0.6, "cutmix": 0.0, "weight": 2.0, "pseudo_loss": pseudo_loss}
     m, (labelled, u) = method("unimatch", options=options, **shape), batch(**shape)
     s = step()
     with torch.no_grad():
@@ -232,9 +233,55 @@ def test_unimatch(shape):
     assert not np.allclose(*strong)
     q = probabilities(m.network, u)
     label, trusted = literal.argmax(q), literal.confidence(q) >= 0.6
+    assert trusted.any() and not trusted.all()
+
+    def agreement(p):
+        if pseudo_loss == "ce":
+            return literal.cross_entropy(p, label, trusted)
+        return literal.region_loss(p, label, trusted, cross=False)
+
     terms = m(labelled, u, step())
-    close(terms["features"], 2 * 0.5 * literal.cross_entropy(harmed, label, trusted))
-    close(terms["strong"], 2 * 0.25 * sum(literal.cross_entropy(p, label, trusted) for p in strong))
+    close(terms["features"], 2 * 0.5 * agreement(harmed))
+    close(terms["strong"], 2 * 0.25 * sum(agreement(p) for p in strong))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_unimatch_that_must_earn_its_weight(shape):
+    (labelled, u), terms = batch(**shape), {}
+    for earned in (False, True):
+        m = method("unimatch", options={"threshold": 0.6, "earned": earned}, **shape)
+        terms[earned] = m(labelled, u, step())
+    dice = literal.foreground_dice(probabilities(m.network, labelled.images), labelled.masks.numpy())
+    assert 0 < dice < 1
+    for name in ("features", "strong"):
+        close(terms[True][name], dice * float(terms[False][name].detach()))
+    torch.testing.assert_close(terms[True]["supervised"], terms[False]["supervised"])
+
+
+def test_unimatch_that_calls_all_background_does_not_teach_itself_to_if_it_must_earn_it():
+    """The failure on volumes: its own labels keep it where it is, and only the masks pull it away."""
+    (labelled, u), pull = batch(), {}
+    for earned in (False, True):
+        m = method("unimatch", options={"earned": earned})
+        with torch.no_grad():
+            m.network.head.weight *= 0.1
+            m.network.head.bias[0] += 6
+        assert not literal.argmax(probabilities(m.network, u)).any()
+        terms = m(labelled, u, step())
+        (terms["features"] + terms["strong"]).backward()
+        pull[earned] = float(m.network.head.bias.grad.norm())
+    assert 0 < pull[True] < 0.02 * pull[False]
+
+
+def test_foreground_dice():
+    logits = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    masks = torch.zeros(2, 4, 5).long()
+    assert foreground_dice(logits, masks) == 0  # nothing to be seen proves nothing
+    masks[0, 1:3, 2:] = 2
+    p = literal.softmax(logits.numpy())
+    close(foreground_dice(logits, masks), literal.foreground_dice(p, masks.numpy()))  # class 1 is not there
+    masks[1, 0, 0] = 1
+    close(foreground_dice(logits, masks), literal.foreground_dice(p, masks.numpy()))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -34,7 +34,9 @@ METHODS: dict[str, type[Method]] = {
     "bcp": BidirectionalCopyPaste,
 }
 AUTO = "auto"
-WITH_UNLABELLED = "unimatch"  # what auto is where images have no mask; docs/study.md says why
+# What auto is where images have no mask; docs/study.md says why.
+WITH_UNLABELLED = "unimatch"
+ITS_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "earned": True}
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:
@@ -48,9 +50,9 @@ def check_method(name: str, options: Mapping[str, Any]) -> None:
         )
 
 
-def method_for(name: str, *, unlabelled: int) -> str:
-    """The name itself, or what ``auto`` stands for where so many training images come without a mask."""
-    return name if name != AUTO else WITH_UNLABELLED if unlabelled else "supervised"
+def auto_method(*, unlabelled: int) -> tuple[str, dict[str, Any]]:
+    """The method, and its options, that ``auto`` stands for where so many training images come without a mask."""
+    return (WITH_UNLABELLED, dict(ITS_OPTIONS)) if unlabelled else ("supervised", {})
 
 
 def method_class(name: str) -> type[Method]:
@@ -89,7 +91,11 @@ def method_help(name: str) -> str:
     """What ``hebbseg train --method NAME --help-method`` prints."""
     if name == AUTO:
         return (
-            f"{AUTO}: {WITH_UNLABELLED} where training images are without a mask, supervised where all have one.\n\n"
-            + method_help(WITH_UNLABELLED)
+            f"{AUTO}: {WITH_UNLABELLED} with {_as_text(ITS_OPTIONS)} where training images are without a mask, "
+            "supervised where all have one.\n\n" + method_help(WITH_UNLABELLED)
         )
     return help_text(name, method_class(name))
+
+
+def _as_text(options: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={str(value).lower()}" for name, value in options.items())

@@ -4,32 +4,16 @@ from typing import Literal, Unpack
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from scipy import ndimage
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.boxes import copy_paste_box, mixed
-from hebbseg.methods.consistency import follow, make_teacher, pseudo_label, softmax
+from hebbseg.methods.consistency import follow, make_teacher, pseudo_label
+from hebbseg.methods.losses import region_loss
 from hebbseg.methods.options import Rate, Share, Weight
 
 MOSTLY = 0.95  # of a class in its largest part: then it is one object
-
-
-def region_loss(logits: Tensor, masks: Tensor, region: Tensor, loss: str) -> Tensor:
-    """`segmentation_loss` of the positions in a region alone; in the whole image it is the same number.
-
-    Shapes: (B, K, *S), class indices (B, *S), truth values (B, *S) → ().
-    """
-    m = region.unsqueeze(1).to(logits.dtype)  # (B, 1, *S)
-    p = softmax(logits) * m
-    t = F.one_hot(masks, logits.shape[1]).movedim(-1, 1) * m  # (B, *S, K) → (B, K, *S)
-    axes = [0, *range(2, p.ndim)]
-    dice = 1 - (2 * (p * t).sum(axes) + 1) / (p.sum(axes) + t.sum(axes) + 1)
-    if loss == "dice":
-        return dice.mean()
-    losses = F.cross_entropy(logits, masks, reduction="none")
-    return dice.mean() + (losses * region).sum() / region.sum().clamp_min(1)
 
 
 def largest_parts(masks: Tensor, classes: list[int]) -> Tensor:

@@ -1,6 +1,6 @@
 """UniMatch: FixMatch with two strong views and one view whose features are harmed."""
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.boxes import cutmix_boxes, mixed
 from hebbseg.methods.consistency import Ramp, confident_cross_entropy, pseudo_label, ramp_up
+from hebbseg.methods.losses import foreground_dice, region_loss
 from hebbseg.methods.options import Rate, Share, Weight
 from hebbseg.methods.perturbations import channel_dropout
 from hebbseg.networks.heads import cropped
@@ -16,9 +17,9 @@ from hebbseg.networks.heads import cropped
 class UniMatch(Method):
     """L = L_sup(labelled) + λ · [ ½ H(p_f, q) + ¼ H(p_1, q) + ¼ H(p_2, q) ] on unlabelled images,
 
-    H(p, q) = 1/N Σ_n 1[max_c q_nc ≥ τ] · CE(p_n, argmax q_n); q is the prediction on the weak view, without gradient, p_f the
-    decoder's prediction on the weak view's encoder maps after channel dropout (skips too), p_1 and p_2 those on two strong
-    views, drawn apart, with CutMix.
+    H(p, q) = 1/N Σ_n 1[max_c q_nc ≥ τ] · CE(p_n, argmax q_n), or the Dice loss of the positions where max_c q_nc ≥ τ; q is
+    the prediction on the weak view, without gradient, p_f the decoder's prediction on the weak view's encoder maps after
+    channel dropout (skips too), p_1 and p_2 those on two strong views, drawn apart, with CutMix.
 
     Yang et al., Revisiting weak-to-strong consistency in semi-supervised semantic segmentation, CVPR 2023.
 
@@ -27,6 +28,8 @@ class UniMatch(Method):
         ramp: how λ rises over the training
         ramp_share: part of the training after which λ has its full value
         threshold: τ, the probability from which a pseudo label is trusted
+        pseudo_loss: H, what compares a prediction with its trusted pseudo label
+        earned: λ times the Dice of the foreground in the batch's labelled images: who misses it there teaches nobody
         dropout: chance that a channel of the harmed features is removed
         cutmix: chance that a box of a strong view shows another image of the batch
     """
@@ -38,6 +41,8 @@ class UniMatch(Method):
         ramp: Ramp = "constant",
         ramp_share: Share = 1.0,
         threshold: Share = 0.95,
+        pseudo_loss: Literal["ce", "dice"] = "ce",
+        earned: bool = False,
         dropout: Rate = 0.5,
         cutmix: Share = 0.5,
         **parts: Unpack[Parts],
@@ -47,6 +52,8 @@ class UniMatch(Method):
         self.ramp = ramp
         self.ramp_share = ramp_share
         self.threshold = threshold
+        self.pseudo_loss = pseudo_loss
+        self.earned = earned
         self.dropout = dropout
         self.cutmix = cutmix
 
@@ -58,7 +65,7 @@ class UniMatch(Method):
         harmed = [torch.cat([z, channel_dropout(z[known:], generator, self.dropout)]) for z in maps]
         logits = cropped(net.head(net.decoder(harmed)[-1]), size)
         label, confidence = pseudo_label(logits[known:total])
-        terms = [0.5 * confident_cross_entropy(logits[total:], label, confidence, self.threshold)]
+        terms = [0.5 * self._agreement(logits[total:], label, confidence)]
 
         views: list[Tensor] = []
         labels: list[Tensor] = []
@@ -69,10 +76,16 @@ class UniMatch(Method):
             for each, x in ((views, strong), (labels, label), (confidences, confidence)):
                 each.append(mixed(x.roll(1, dims=0), x, boxes))
         for p, q, c in zip(net(torch.cat(views)).chunk(2), labels, confidences, strict=True):
-            terms.append(0.25 * confident_cross_entropy(p, q, c, self.threshold))
-        λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
+            terms.append(0.25 * self._agreement(p, q, c))
+        earned = foreground_dice(logits[:known], labelled.masks) if self.earned else 1.0
+        λ = earned * self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:known], labelled.masks),
             "features": λ * terms[0],
             "strong": λ * (terms[1] + terms[2]),
         }
+
+    def _agreement(self, logits: Tensor, label: Tensor, confidence: Tensor) -> Tensor:
+        if self.pseudo_loss == "ce":
+            return confident_cross_entropy(logits, label, confidence, self.threshold)
+        return region_loss(logits, label, confidence >= self.threshold, "dice")
