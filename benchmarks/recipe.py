@@ -1,8 +1,9 @@
 """The study's final comparison as one table, from the runs of recipes/study-*.toml, and its paired differences.
 
-python -m benchmarks.recipe docs/results/recipe.csv runs/study-glas runs/study-pupils runs/la-small
+python -m benchmarks.recipe docs/results/recipe.csv runs/study-glas runs/study-pupils runs/study-la
 
-Rows of data sets that are not among the runs stay as they are in the table.
+Rows of data sets and arms that are not among the runs stay as they are in the table. Without any runs it tells what the
+table says.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.compare import done, interval
+from hebbseg.experiments.labelefficiency import label_efficiency
 from hebbseg.experiments.results import RunResult, read_results
 
 ARMS = {
@@ -55,6 +57,26 @@ def differences(rows: list[Row]) -> list[str]:
     ]
 
 
+def efficiencies(rows: list[Row]) -> list[str]:
+    """One line for each data set, arm and regime: how many of the baseline's masks its masks are worth."""
+    cells: dict[str, dict[str, dict[float, dict[str, float]]]] = {}
+    for row in rows:
+        by_percent = cells.setdefault(row["dataset"], {}).setdefault(row["arm"], {})
+        by_percent.setdefault(float(row["labelled_percent"]), {})[row["seed"]] = float(row["dice"])
+    lines = []
+    for dataset, arms in sorted(cells.items()):
+        for arm in sorted(arms.keys() - {"scratch", "random-rescaled"}):
+            for percent, values in sorted(arms[arm].items()):
+                found = label_efficiency(values, percent, arms.get("scratch", {}))
+                if found is not None:
+                    needed, factor = found.percent_text(found.needed), found.factor_text(found.needed)
+                    lines.append(
+                        f"{dataset} {percent:g} % {arm}: scratch needs {needed}, {factor} "
+                        f"{found.interval_text(found.factor_text)} (90 % bootstrap interval, n = {found.n})"
+                    )
+    return lines
+
+
 def _number(percent: str) -> float:
     return float(percent.split("-")[0])
 
@@ -80,14 +102,14 @@ def write_table(path: Path, columns: Sequence[str], rows: list[Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
-    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("runs", type=Path, nargs="*")
     args = parser.parse_args()
-    rows = [as_row(run) for run in read_results(args.runs).runs if run.arm in ARMS]
-    measured = {row["dataset"] for row in rows}
-    rows += [row for row in done(args.table) if row["dataset"] not in measured]
+    rows = [as_row(run) for run in read_results(args.runs).runs if run.arm in ARMS] if args.runs else []
+    measured = {(row["dataset"], row["arm"]) for row in rows}
+    rows += [row for row in done(args.table) if (row["dataset"], row["arm"]) not in measured]
     rows.sort(key=lambda row: (row["dataset"], float(row["labelled_percent"]), int(row["seed"]), row["arm"]))
     write_table(args.table, COLUMNS, rows)
-    print("\n".join(differences(rows)))
+    print("\n".join(differences(rows) + efficiencies(rows)))
 
 
 if __name__ == "__main__":

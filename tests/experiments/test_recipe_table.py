@@ -23,15 +23,19 @@ def test_the_table_has_the_arms_of_the_study_and_nothing_else(
     assert capsys.readouterr().out.startswith("glas 1 % scratch: ")
 
 
-def test_rows_of_data_sets_that_were_not_run_again_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_data_sets_and_arms_that_were_not_run_again_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = make_sota(tmp_path / "runs", arms=("Supervised",), regimes=("1%",), seeds=2)
     table = tmp_path / "recipe.csv"
-    old = [{"labelled_percent": "5", "seed": "7", "arm": "hebbian", "dice": "50.0", "dice_pooled": "51.0"}]
-    recipe.write_table(table, recipe.COLUMNS, [row | {"dataset": name} for row in old for name in ("glas", "pupils")])
+    old = {"labelled_percent": "5", "seed": "7", "dice": "50.0", "dice_pooled": "51.0"}
+    there = [("glas", "hebbian"), ("glas", "scratch"), ("pupils", "hebbian")]
+    recipe.write_table(table, recipe.COLUMNS, [old | {"dataset": name, "arm": arm} for name, arm in there])
     monkeypatch.setattr(sys, "argv", ["recipe", str(table), str(runs)])
     recipe.main()
     rows = [(row["dataset"], row["seed"], row["arm"]) for row in csv.DictReader(table.open())]
-    assert rows == [("glas", "0", "scratch"), ("glas", "1", "scratch"), ("pupils", "7", "hebbian")]
+    new = [("glas", "0", "scratch"), ("glas", "1", "scratch")]
+    assert rows == [*new, ("glas", "7", "hebbian"), ("pupils", "7", "hebbian")]
 
 
 def test_differences_are_paired_by_seed() -> None:
@@ -57,3 +61,18 @@ def test_the_mean_over_few_labels_takes_seeds_that_have_all_of_them() -> None:
     assert (
         "d 1-10 % hebbian: +53.50 ± 3.16 (90 % interval, n = 2); − scratch +3.00 ± 0.00" in recipe.differences(rows)[-2]
     )
+
+
+def test_label_efficiency_is_read_from_the_baseline_of_the_same_data_set() -> None:
+    rows = [
+        {"dataset": name, "labelled_percent": percent, "seed": str(seed), "arm": arm, "dice": str(dice + seed)}
+        for name, arm, percent, dice in [
+            ("a", "scratch", "1", 50), ("a", "scratch", "4", 60), ("a", "hebbian", "1", 60),
+            ("a", "hebbian", "4", 70), ("b", "scratch", "1", 10), ("b", "hebbian", "1", 60),
+        ]
+        for seed in range(3)
+    ]  # fmt: skip
+    said = recipe.efficiencies(rows)
+    assert said[0].startswith("a 1 % hebbian: scratch needs 4 %, 4 × ")
+    assert said[1].startswith("a 4 % hebbian: scratch needs > 4 %, > 1 × ")
+    assert said[2].startswith("b 1 % hebbian: scratch needs > 1 %")
