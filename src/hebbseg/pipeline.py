@@ -20,7 +20,7 @@ from hebbseg.evaluation.overlay import overlay
 from hebbseg.figures import draw_grid, draw_history
 from hebbseg.files import write_json
 from hebbseg.hebbian.diagnostics import as_dict
-from hebbseg.methods import AUTO, auto_method, check_method, make_method
+from hebbseg.methods import AUTO, auto_method, check_method, make_method, options_text
 from hebbseg.networks.unet import UNet
 from hebbseg.opening import draw_split, open_cases
 from hebbseg.progress import Quiet, Reporter, WithTensorBoard
@@ -116,7 +116,8 @@ def _with_method(settings: Settings, unlabelled: int, reporter: Reporter) -> Set
     if settings.method != AUTO:
         return settings
     method, options = auto_method(unlabelled=unlabelled)
-    reporter.say(f"method: {method}, as {unlabelled or 'no'} training images are without a mask.")
+    how = f" with {options_text(options)}" if options else ""
+    reporter.say(f"method: {method}{how}, as {unlabelled or 'no'} training images are without a mask.")
     return settings.model_copy(update={"method": method, "method_options": options})
 
 

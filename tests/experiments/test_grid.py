@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hebbseg import Segmenter
+from hebbseg import Segmenter, methods
 from hebbseg.config import Settings
 from hebbseg.experiments.runner import RETRIES, left_of, run_tasks
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
@@ -63,6 +63,16 @@ def test_a_default_that_changed_makes_another_run_of_all_that_read_it(
         monkeypatch.undo()
         Settings.model_rebuild(force=True)
     assert same == {identity for identity, init in before.items() if init in kept}
+
+
+def test_what_auto_stands_for_is_part_of_a_run_and_not_of_its_stage_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = [{"name": method, "init": "hebbian", "method": method} for method in ("auto", "supervised")]
+    before = tiny_tasks(tmp_path, arms=arms, baseline=None)
+    monkeypatch.setitem(methods.ITS_OPTIONS, "earned", False)
+    changed = {task.id for task in before} - {task.id for task in tiny_tasks(tmp_path, arms=arms, baseline=None)}
+    assert changed == {task.id for task in runs(before) if task.settings.method == "auto"}
 
 
 def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> None:

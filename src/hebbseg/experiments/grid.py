@@ -14,7 +14,7 @@ from hebbseg.data.draws import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.places import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
-from hebbseg.methods import check_method
+from hebbseg.methods import AUTO, auto_method, check_method
 from hebbseg.training.initial import INITS, check_init
 
 # Stage 1 sees no mask and ends before stage 2 begins: these do not change its weights.
@@ -143,7 +143,8 @@ def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ..
 
 def _facts(settings: Settings, known_by: str) -> dict[str, Any]:
     """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run."""
-    return settings.model_dump(mode="json", exclude=set(without_effect(settings.init))) | {"data": known_by}
+    facts = settings.model_dump(mode="json", exclude=set(without_effect(settings.init))) | {"data": known_by}
+    return facts | {"method": auto_method(unlabelled=1)} if settings.method == AUTO else facts
 
 
 def _hash(facts: dict[str, Any]) -> str:

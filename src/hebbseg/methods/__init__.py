@@ -91,11 +91,12 @@ def method_help(name: str) -> str:
     """What ``hebbseg train --method NAME --help-method`` prints."""
     if name == AUTO:
         return (
-            f"{AUTO}: {WITH_UNLABELLED} with {_as_text(ITS_OPTIONS)} where training images are without a mask, "
+            f"{AUTO}: {WITH_UNLABELLED} with {options_text(ITS_OPTIONS)} where training images are without a mask, "
             "supervised where all have one.\n\n" + method_help(WITH_UNLABELLED)
         )
     return help_text(name, method_class(name))
 
 
-def _as_text(options: Mapping[str, Any]) -> str:
+def options_text(options: Mapping[str, Any]) -> str:
+    """As one would write them: ``pseudo_loss=dice earned=true``."""
     return " ".join(f"{name}={str(value).lower()}" for name, value in options.items())
