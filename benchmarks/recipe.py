@@ -3,7 +3,8 @@
 python -m benchmarks.recipe docs/results/recipe.csv runs/study-glas runs/study-pupils runs/study-la
 
 Rows of data sets and arms that are not among the runs stay as they are in the table. Without any runs it tells what the
-table says.
+table says. With ``--again`` the runs of scratch become rows of their own, scratch-again: the same runs on a later day, for
+arms that were run with them.
 """
 
 import argparse
@@ -21,6 +22,7 @@ ARMS = {
     "Hebbian SWTA": "hebbian",
     "Default": "default",
 }
+AGAIN = "scratch-again"
 COLUMNS = ("dataset", "labelled_percent", "seed", "arm", "dice", "dice_pooled")
 FEW = ("1", "2", "5", "10")
 Row = dict[str, str]
@@ -65,9 +67,10 @@ def efficiencies(rows: list[Row]) -> list[str]:
         by_percent.setdefault(float(row["labelled_percent"]), {})[row["seed"]] = float(row["dice"])
     lines = []
     for dataset, arms in sorted(cells.items()):
-        for arm in sorted(arms.keys() - {"scratch", "random-rescaled"}):
+        for arm in sorted(arms.keys() - {"scratch", AGAIN, "random-rescaled"}):
+            base = arms.get(AGAIN, {}) if arm == "default" and AGAIN in arms else arms.get("scratch", {})
             for percent, values in sorted(arms[arm].items()):
-                found = label_efficiency(values, percent, arms.get("scratch", {}))
+                found = label_efficiency(values, percent, base)
                 if found is not None:
                     needed, factor = found.percent_text(found.needed), found.factor_text(found.needed)
                     lines.append(
@@ -84,10 +87,10 @@ def _number(percent: str) -> float:
 def _line(cells: Cells, dataset: str, percent: str, arm: str) -> str:
     values = cells[dataset, percent, arm]
     line = f"{dataset} {percent} % {arm}: {interval(list(values.values()))}"
-    for other in ("scratch", "random-rescaled"):
+    for other in ("scratch", "random-rescaled", AGAIN):
         base = cells.get((dataset, percent, other), {})
         pairs = [values[seed] - base[seed] for seed in values if seed in base]
-        if arm not in ("scratch", other) and pairs:
+        if arm not in ("scratch", other) and pairs and (other != AGAIN or arm == "default"):
             line += f"; − {other} {interval(pairs)}"
     return line
 
@@ -103,8 +106,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("runs", type=Path, nargs="*")
+    parser.add_argument("--again", action="store_true", help=f"call runs of scratch {AGAIN}")
     args = parser.parse_args()
     rows = [as_row(run) for run in read_results(args.runs).runs if run.arm in ARMS] if args.runs else []
+    if args.again:
+        rows = [row | {"arm": AGAIN} if row["arm"] == "scratch" else row for row in rows]
     measured = {(row["dataset"], row["arm"]) for row in rows}
     rows += [row for row in done(args.table) if (row["dataset"], row["arm"]) not in measured]
     rows.sort(key=lambda row: (row["dataset"], float(row["labelled_percent"]), int(row["seed"]), row["arm"]))

@@ -25,6 +25,7 @@ ARMS = {
     "scratch": ("scratch", "o", "-", "0.0"),
     "random-rescaled": ("control", "s", ":", "0.55"),
     "hebbian": ("Hebbian", "^", "--", "0.3"),
+    "default-first": ("default at first", "v", ":", "0.7"),
     "default": ("default", "D", "-.", "0.0"),
 }
 Cells = dict[tuple[str, float, str], dict[str, float]]
@@ -69,10 +70,11 @@ def confirmation(path: Path) -> None:
     for row, dataset in zip(axes, datasets, strict=True):
         points = sorted({point for name, point, _ in found if name == dataset})
         few = [point for point in points if (dataset, point, "hebbian") in found]
-        draw(row[0], found, dataset, points, list(ARMS))
+        there = [arm for arm in ARMS if any((dataset, point, arm) in found for point in points)]
+        draw(row[0], found, dataset, points, there)
         row[0].set(title=f"{dataset}: test Dice", xlabel="labelled images (%)", ylabel="Dice (%)")
         row[0].legend(frameon=False)
-        draw(row[1], found, dataset, few, [arm for arm in ARMS if arm != "scratch"], less="scratch")
+        draw(row[1], found, dataset, few, [arm for arm in there if arm != "scratch"], less="scratch")
         row[1].axhline(0, color="0.0", linewidth=0.8)
         row[1].set(title=f"{dataset}: paired difference to scratch", xlabel="labelled images (%)", ylabel="points")
     save_figure(figure, path)

@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,23 @@ def test_label_efficiency_is_read_from_the_baseline_of_the_same_data_set() -> No
     assert said[0].startswith("a 1 % hebbian: scratch needs 4 %, 4 × ")
     assert said[1].startswith("a 4 % hebbian: scratch needs > 4 %, > 1 × ")
     assert said[2].startswith("b 1 % hebbian: scratch needs > 1 %")
+
+
+def test_scratch_on_a_later_day_is_another_arm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = make_sota(tmp_path / "runs", arms=("Supervised",), regimes=("1%", "10%"), seeds=2)
+    table = tmp_path / "recipe.csv"
+    old = {"dataset": "glas", "labelled_percent": "1", "dice_pooled": "51.0"}
+    first = [
+        old | {"seed": seed, "arm": arm, "dice": dice}
+        for arm, dice in [("scratch", "50.0"), ("default", "99.0")]
+        for seed in "01"
+    ]
+    recipe.write_table(table, recipe.COLUMNS, first)
+    monkeypatch.setattr(sys, "argv", ["recipe", str(table), str(runs), "--again"])
+    recipe.main()
+    counts = Counter(row["arm"] for row in csv.DictReader(table.open()))
+    assert counts == {"scratch": 2, "default": 2, "scratch-again": 4}
+    said = next(line for line in capsys.readouterr().out.splitlines() if "default:" in line)
+    assert "− scratch +49.00" in said and "− scratch-again +" in said
