@@ -2,19 +2,20 @@
 
 python -m benchmarks.recipe docs/results/recipe.csv runs/study-glas runs/study-pupils runs/study-la
 
-Rows of data sets and arms that are not among the runs stay as they are in the table. Without any runs it tells what the
-table says. With ``--again`` the runs of scratch become rows of their own, scratch-again: the same runs on a later day, for
-arms that were run with them.
+Rows that are not among the runs (data set, percent, seed and arm) stay as they are in the table. Without any runs it tells
+what the table says. With ``--again`` runs of scratch on data that have such rows already become rows of their own,
+scratch-again: the same runs on a later day.
 """
 
 import argparse
 import csv
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from benchmarks.compare import done, interval
 from hebbseg.experiments.labelefficiency import label_efficiency
-from hebbseg.experiments.results import RunResult, read_results
+from hebbseg.experiments.results import Results, RunResult, read_results
 
 ARMS = {
     "Supervised": "scratch",
@@ -68,16 +69,20 @@ def efficiencies(rows: list[Row]) -> list[str]:
     lines = []
     for dataset, arms in sorted(cells.items()):
         for arm in sorted(arms.keys() - {"scratch", AGAIN, "random-rescaled"}):
-            base = arms.get(AGAIN, {}) if arm == "default" and AGAIN in arms else arms.get("scratch", {})
-            for percent, values in sorted(arms[arm].items()):
-                found = label_efficiency(values, percent, base)
+            baselines = ("scratch", AGAIN) if arm == "default" else ("scratch",)
+            for percent, base in product(sorted(arms[arm]), baselines):
+                found = label_efficiency(arms[arm][percent], percent, arms.get(base, {}))
                 if found is not None:
                     needed, factor = found.percent_text(found.needed), found.factor_text(found.needed)
                     lines.append(
-                        f"{dataset} {percent:g} % {arm}: scratch needs {needed}, {factor} "
+                        f"{dataset} {percent:g} % {arm}: {base} needs {needed}, {factor} "
                         f"{found.interval_text(found.factor_text)} (90 % bootstrap interval, n = {found.n})"
                     )
     return lines
+
+
+def _cell(row: Row) -> tuple[str, ...]:
+    return row["dataset"], row["labelled_percent"], row["seed"], row["arm"]
 
 
 def _number(percent: str) -> float:
@@ -108,11 +113,16 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--again", action="store_true", help=f"call runs of scratch {AGAIN}")
     args = parser.parse_args()
-    rows = [as_row(run) for run in read_results(args.runs).runs if run.arm in ARMS] if args.runs else []
+    results = read_results(args.runs) if args.runs else Results(runs=(), unread=())
+    for each in results.unread:
+        print(f"left out: {each.folder}: {each.reason}")
+    rows = [as_row(run) for run in results.runs if run.arm in ARMS]
+    before = done(args.table)
     if args.again:
-        rows = [row | {"arm": AGAIN} if row["arm"] == "scratch" else row for row in rows]
-    measured = {(row["dataset"], row["arm"]) for row in rows}
-    rows += [row for row in done(args.table) if (row["dataset"], row["arm"]) not in measured]
+        known = {row["dataset"] for row in before if row["arm"] == "scratch"}
+        rows = [row | {"arm": AGAIN} if row["arm"] == "scratch" and row["dataset"] in known else row for row in rows]
+    measured = {_cell(row) for row in rows}
+    rows += [row for row in before if _cell(row) not in measured]
     rows.sort(key=lambda row: (row["dataset"], float(row["labelled_percent"]), int(row["seed"]), row["arm"]))
     write_table(args.table, COLUMNS, rows)
     print("\n".join(differences(rows) + efficiencies(rows)))

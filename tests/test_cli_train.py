@@ -49,6 +49,10 @@ def test_an_output_folder_with_a_run_is_left_alone(
     assert "--resume" in capsys.readouterr().err
     assert command(monkeypatch, "train", "--resume", "-o", run_folder, "--seed", "4") == 2
     assert "seed: 3 then, 4 now" in capsys.readouterr().err
+    begun = json.loads(before)["settings"]["method"]
+    assert command(monkeypatch, "train", "--resume", "-o", run_folder, "--method", "uamt") == 2
+    assert f"method: '{begun}' then, 'uamt' now" in capsys.readouterr().err
+    assert command(monkeypatch, "train", "--resume", "-o", run_folder, "--method", "auto") == 0
     assert (run_folder / "run.json").read_bytes() == before
 
 

@@ -14,11 +14,10 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
-from hebbseg import Segmenter
+from hebbseg import Segmenter, methods
 from hebbseg.assembly import Run
 from hebbseg.config import Settings, make_settings
 from hebbseg.errors import HebbsegError
-from hebbseg.methods import auto_method
 from hebbseg.opening import draw_split, open_cases
 from hebbseg.pipeline import pretrain_only
 from hebbseg.progress import Quiet
@@ -238,18 +237,27 @@ def test_bad_options_are_named_before_anything_is_written(options: dict, words: 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("labelled, unlabelled, name", [("4", 8, "unimatch"), ("100%", 0, "supervised")])
+@pytest.mark.parametrize(
+    "labelled, method, options",
+    [("4", "unimatch", {"pseudo_loss": "dice", "earned": True}), ("100%", "supervised", {})],
+)
 def test_the_default_method_learns_from_images_without_masks_where_there_are_some(
-    labelled: str, unlabelled: int, name: str, tmp_path: Path
+    labelled: str, method: str, options: dict, tmp_path: Path
 ) -> None:
-    method, options = auto_method(unlabelled=unlabelled)
     train(tmp_path / "auto", labelled=labelled, updates=3)
     train(tmp_path / "named", labelled=labelled, updates=3, method=method, method_options=options)
     settings = json.loads((tmp_path / "auto" / "run.json").read_text(encoding="utf-8"))["settings"]
     assert (settings["method"], settings["method_options"]) == (method, options)
-    assert method == name
     results = [(tmp_path / name / "metrics.csv").read_text(encoding="utf-8") for name in ("auto", "named")]
     assert results[0] == results[1]
+
+
+def test_a_run_goes_on_with_what_auto_was_when_it_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tmp_path / "run", labelled="4", updates=3)
+    monkeypatch.setattr(methods, "AUTO_OPTIONS", {"weight": 3.0})
+    train(tmp_path / "run", labelled="4", updates=3, resume=True)
+    settings = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["method_options"] == {"pseudo_loss": "dice", "earned": True}
 
 
 @pytest.mark.parametrize(

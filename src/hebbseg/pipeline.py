@@ -76,7 +76,7 @@ def run(
             f"{settings.data}: the masks hold only one class ({source.classes[0].name or source.classes[0].value}), so there "
             "is nothing to tell apart. Are they the right masks? `hebbseg check` shows what was read."
         )
-    settings = _with_method(settings, len(split.training.unlabelled), reporter)
+    settings = _with_method(settings, len(split.training.unlabelled), folder.begun_with(), reporter)
     state = folder.begin(settings, split, resume=resume)
     notes = _note_of_start(settings, split, reporter) | dict(notes or {})
     if notes:
@@ -112,10 +112,13 @@ def _note_of_start(settings: Settings, split: Split, reporter: Reporter) -> dict
     return {"init_file": str(weights), "warning": warning}
 
 
-def _with_method(settings: Settings, unlabelled: int, reporter: Reporter) -> Settings:
+def _with_method(settings: Settings, unlabelled: int, begun_with: Mapping[str, Any], reporter: Reporter) -> Settings:
+    """The settings with what ``auto`` stands for, or stood for when the run was begun."""
     if settings.method != AUTO:
         return settings
     method, options = auto_method(unlabelled=unlabelled)
+    if begun_with:
+        method, options = begun_with["method"], begun_with["method_options"]
     how = f" with {options_text(options)}" if options else ""
     reporter.say(f"method: {method}{how}, as {unlabelled or 'no'} training images are without a mask.")
     return settings.model_copy(update={"method": method, "method_options": options})

@@ -73,6 +73,10 @@ class RunFolder:
         assert isinstance(answer, dict)
         return answer
 
+    def begun_with(self) -> dict[str, Any]:
+        """The settings of the run that is here; none if there is none yet."""
+        return dict(self.description()["settings"]) if (self / "run.json").exists() else {}
+
     def note(self, **values: Any) -> None:
         """Adds to ``run.json``."""
         if self.writes:

@@ -321,6 +321,15 @@ def test_runs_without_a_recipe_differ_by_their_settings(tmp_path: Path) -> None:
     assert len(rows) == 4
 
 
+def test_options_of_a_method_are_part_of_its_name_and_keep_no_run_from_its_baseline(tmp_path: Path) -> None:
+    write(tmp_path / "supervised", described("d", {"init": "random"}), summary(0.5))
+    default = {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "earned": True}}
+    write(tmp_path / "default", described("d", default), summary(0.6))
+    (comparison,) = comparisons(read_results([tmp_path]).runs)
+    rows = {row[0]: row[2] for row in shown(paired_table(comparison))}
+    assert rows == {"Unimatch (pseudo_loss=dice earned=True) + Hebbian SWTA": "+10.0"}
+
+
 def test_the_same_run_counts_once(tmp_path: Path) -> None:
     for place in ("a", "b"):
         make_sota(tmp_path / place, arms=("EM",), regimes=("1%",), seeds=2)

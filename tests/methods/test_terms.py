@@ -246,10 +246,12 @@ def test_unimatch(shape, pseudo_loss):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_unimatch_that_must_earn_its_weight(shape):
+@pytest.mark.parametrize("pseudo_loss", ["ce", "dice"])
+def test_unimatch_that_must_earn_its_weight(shape, pseudo_loss):
     (labelled, u), terms = batch(**shape), {}
     for earned in (False, True):
-        m = method("unimatch", options={"threshold": 0.6, "earned": earned}, **shape)
+        options = {"threshold": 0.6, "earned": earned, "pseudo_loss": pseudo_loss}
+        m = method("unimatch", options=options, **shape)
         terms[earned] = m(labelled, u, step())
     dice = literal.foreground_dice(probabilities(m.network, labelled.images), labelled.masks.numpy())
     assert 0 < dice < 1
@@ -258,11 +260,12 @@ def test_unimatch_that_must_earn_its_weight(shape):
     torch.testing.assert_close(terms[True]["supervised"], terms[False]["supervised"])
 
 
-def test_unimatch_that_calls_all_background_does_not_teach_itself_to_if_it_must_earn_it():
+@pytest.mark.parametrize("pseudo_loss", ["ce", "dice"])
+def test_unimatch_that_calls_all_background_does_not_teach_itself_to_if_it_must_earn_it(pseudo_loss):
     """The failure on volumes: its own labels keep it where it is, and only the masks pull it away."""
     (labelled, u), pull = batch(), {}
     for earned in (False, True):
-        m = method("unimatch", options={"earned": earned})
+        m = method("unimatch", options={"earned": earned, "pseudo_loss": pseudo_loss})
         with torch.no_grad():
             m.network.head.weight *= 0.1
             m.network.head.bias[0] += 6
@@ -271,6 +274,17 @@ def test_unimatch_that_calls_all_background_does_not_teach_itself_to_if_it_must_
         (terms["features"] + terms["strong"]).backward()
         pull[earned] = float(m.network.head.bias.grad.norm())
     assert 0 < pull[True] < 0.02 * pull[False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_many_positions_of_half_precision_are_counted_in_full(dtype):
+    """131² · 4 positions are more than the largest number that float16 has."""
+    logits = torch.zeros(4, 2, 131, 131, dtype=dtype)
+    logits[:, 0] += 3
+    masks = torch.zeros(4, 131, 131).long()
+    masks[:, :40] = 1
+    for score in (foreground_dice, lambda x, y: region_loss(x, y, torch.ones_like(y).bool(), "dice")):
+        torch.testing.assert_close(score(logits, masks), score(logits.float(), masks), rtol=1e-3, atol=1e-4)
 
 
 def test_foreground_dice():

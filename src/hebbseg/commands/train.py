@@ -228,6 +228,8 @@ def _settings(
 
         begun = dict(RunFolder(folder).description()["settings"])
         begun_with = begun.pop("data")
+        if "method" in given:
+            begun.pop("method_options", None)  # they are of the method it was begun with
         return make_settings(data or begun_with, begun | given)
     if data is None:
         if resume:

@@ -115,10 +115,14 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     }
     note |= {"baseline": recipe.baseline} if recipe.baseline else {}
     note |= {"gain_over": arm.gain_over} if arm.gain_over else {}
+    facts = _facts(settings, known_by)
+    if recipe.kind == "train" and settings.method == AUTO:
+        # What it stands for is a default, too; whether all images have masks is not known yet.
+        facts["method"] = auto_method(unlabelled=1)
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
     readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")
     return GridRun(
-        id=f"{readable[:80]}-{_hash({'kind': recipe.kind} | _facts(settings, known_by))}",
+        id=f"{readable[:80]}-{_hash({'kind': recipe.kind} | facts)}",
         kind=recipe.kind,
         settings=settings,
         note=note,
@@ -143,8 +147,7 @@ def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ..
 
 def _facts(settings: Settings, known_by: str) -> dict[str, Any]:
     """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run."""
-    facts = settings.model_dump(mode="json", exclude=set(without_effect(settings.init))) | {"data": known_by}
-    return facts | {"method": auto_method(unlabelled=1)} if settings.method == AUTO else facts
+    return settings.model_dump(mode="json", exclude=set(without_effect(settings.init))) | {"data": known_by}
 
 
 def _hash(facts: dict[str, Any]) -> str:

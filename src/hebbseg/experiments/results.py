@@ -17,7 +17,7 @@ AVERAGED = frozenset({"fold", "seed"})  # the axes that a mean goes over
 METHOD_NAMES = {"em": "EM", "uamt": "UAMT", "cct": "CCT", "cps": "CPS", "urpc": "URPC", "dtc": "DTC", "bcp": "BCP"}
 INIT_NAMES = {"vae": "VAE", "superpix": "SuperpixSSL", "random-rescaled": "Random, rescaled"}
 # Settings that say which arm, regime or repetition a run is.
-NAMED_ELSEWHERE = {"data", "labelled", "folds", "fold", "seed", "init", "method", "rule", "transpose"}
+NAMED_ELSEWHERE = {"data", "labelled", "folds", "fold", "seed", "init", "method", "method_options", "rule", "transpose"}
 
 Pair = tuple[int | None, int]
 
@@ -235,6 +235,8 @@ def arm_of(settings: Mapping[str, Any]) -> tuple[str, str | None]:
         )
         first = f"Hebbian {rule.upper()}"
     second = METHOD_NAMES.get(method, method.replace("_", " ").capitalize())
+    if options := settings.get("method_options"):
+        second += f" ({' '.join(f'{name}={value}' for name, value in options.items())})"
     if init == "random":
         return (BASELINE if method == "supervised" else second), None
     return (first, None) if method == "supervised" else (f"{second} + {first}", second)

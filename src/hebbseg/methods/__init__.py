@@ -36,7 +36,7 @@ METHODS: dict[str, type[Method]] = {
 AUTO = "auto"
 # What auto is where images have no mask; docs/study.md says why.
 WITH_UNLABELLED = "unimatch"
-ITS_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "earned": True}
+AUTO_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "earned": True}
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:
@@ -46,13 +46,14 @@ def check_method(name: str, options: Mapping[str, Any]) -> None:
     elif options:
         raise HebbsegError(
             f"method_options.{next(iter(options))}: which method's? With method=auto it depends on the data. "
-            f"Name the method, as in method={WITH_UNLABELLED}."
+            f"Name the method; what auto does with images without masks is method={WITH_UNLABELLED} "
+            f"{options_text(AUTO_OPTIONS, prefix='method_options.')}."
         )
 
 
 def auto_method(*, unlabelled: int) -> tuple[str, dict[str, Any]]:
     """The method, and its options, that ``auto`` stands for where so many training images come without a mask."""
-    return (WITH_UNLABELLED, dict(ITS_OPTIONS)) if unlabelled else ("supervised", {})
+    return (WITH_UNLABELLED, dict(AUTO_OPTIONS)) if unlabelled else ("supervised", {})
 
 
 def method_class(name: str) -> type[Method]:
@@ -91,12 +92,12 @@ def method_help(name: str) -> str:
     """What ``hebbseg train --method NAME --help-method`` prints."""
     if name == AUTO:
         return (
-            f"{AUTO}: {WITH_UNLABELLED} with {options_text(ITS_OPTIONS)} where training images are without a mask, "
+            f"{AUTO}: {WITH_UNLABELLED} with {options_text(AUTO_OPTIONS)} where training images are without a mask, "
             "supervised where all have one.\n\n" + method_help(WITH_UNLABELLED)
         )
     return help_text(name, method_class(name))
 
 
-def options_text(options: Mapping[str, Any]) -> str:
+def options_text(options: Mapping[str, Any], *, prefix: str = "") -> str:
     """As one would write them: ``pseudo_loss=dice earned=true``."""
-    return " ".join(f"{name}={str(value).lower()}" for name, value in options.items())
+    return " ".join(f"{prefix}{name}={str(value).lower()}" for name, value in options.items())

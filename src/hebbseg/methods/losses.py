@@ -1,4 +1,4 @@
-"""The supervised loss that every method shares, of whole images and of parts of them."""
+"""How predictions compare with masks: the supervised loss that every method shares, a loss of regions, a score."""
 
 from collections.abc import Callable
 
@@ -32,10 +32,9 @@ def region_loss(logits: Tensor, masks: Tensor, region: Tensor, loss: str) -> Ten
 
     Shapes: (B, K, *S), class indices (B, *S), truth values (B, *S) → ().
     """
-    m = region.unsqueeze(1).to(logits.dtype)  # (B, 1, *S)
-    p = softmax(logits) * m
-    t = F.one_hot(masks, logits.shape[1]).movedim(-1, 1) * m  # (B, *S, K) → (B, K, *S)
-    axes = [0, *range(2, p.ndim)]
+    p, t, axes = _compared(logits, masks)
+    m = region.unsqueeze(1).to(p)  # (B, 1, *S)
+    p, t = p * m, t * m
     dice = 1 - (2 * (p * t).sum(axes) + 1) / (p.sum(axes) + t.sum(axes) + 1)
     if loss == "dice":
         return dice.mean()
@@ -47,11 +46,15 @@ def region_loss(logits: Tensor, masks: Tensor, region: Tensor, loss: str) -> Ten
 def foreground_dice(logits: Tensor, masks: Tensor) -> Tensor:
     """2 Σ p·t / Σ (p + t) over the batch, mean over the foreground classes that the masks show; 0 where they show none.
 
-    How far a network can be believed: one that calls everything background has 0. Shapes: (B, K, *S), (B, *S) → ().
+    How far a network can be believed: one that calls everything background is near 0. Shapes: (B, K, *S), (B, *S) → ().
     """
-    p = softmax(logits)[:, 1:]
-    t = F.one_hot(masks, logits.shape[1]).movedim(-1, 1)[:, 1:].to(p)  # (B, *S, K) → (B, K − 1, *S)
-    axes = [0, *range(2, p.ndim)]
-    shown = t.sum(axes) > 0
-    dice = 2 * (p * t).sum(axes) / (p + t).sum(axes).clamp_min(1)
-    return (dice * shown).sum() / shown.sum().clamp_min(1)
+    p, t, axes = _compared(logits, masks)
+    both, sums, shown = ((p * t).sum(axes)[1:], (p + t).sum(axes)[1:], t.sum(axes)[1:] > 0)
+    return (2 * both / sums.clamp_min(1) * shown).sum() / shown.sum().clamp_min(1)
+
+
+def _compared(logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, list[int]]:
+    """Probabilities and masks as such, both (B, K, *S) in single precision at least, and the axes that are not classes."""
+    p = softmax(logits)
+    t = F.one_hot(masks, logits.shape[1]).movedim(-1, 1).to(p)  # (B, *S, K) → (B, K, *S)
+    return p, t, [0, *range(2, p.ndim)]

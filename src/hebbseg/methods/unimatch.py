@@ -15,7 +15,7 @@ from hebbseg.networks.heads import cropped
 
 
 class UniMatch(Method):
-    """L = L_sup(labelled) + λ · [ ½ H(p_f, q) + ¼ H(p_1, q) + ¼ H(p_2, q) ] on unlabelled images,
+    """L = L_sup(labelled) + λ D · [ ½ H(p_f, q) + ¼ H(p_1, q) + ¼ H(p_2, q) ] on unlabelled images,
 
     H(p, q) = 1/N Σ_n 1[max_c q_nc ≥ τ] · CE(p_n, argmax q_n), or the Dice loss of the positions where max_c q_nc ≥ τ; q is
     the prediction on the weak view, without gradient, p_f the decoder's prediction on the weak view's encoder maps after
@@ -29,7 +29,8 @@ class UniMatch(Method):
         ramp_share: part of the training after which λ has its full value
         threshold: τ, the probability from which a pseudo label is trusted
         pseudo_loss: H, what compares a prediction with its trusted pseudo label
-        earned: λ times the Dice of the foreground in the batch's labelled images: who misses it there teaches nobody
+        earned: D is the Dice of the foreground in the batch's labelled images, as whoever misses it there should teach
+            nobody; else 1
         dropout: chance that a channel of the harmed features is removed
         cutmix: chance that a box of a strong view shows another image of the batch
     """
@@ -65,7 +66,7 @@ class UniMatch(Method):
         harmed = [torch.cat([z, channel_dropout(z[known:], generator, self.dropout)]) for z in maps]
         logits = cropped(net.head(net.decoder(harmed)[-1]), size)
         label, confidence = pseudo_label(logits[known:total])
-        terms = [0.5 * self._agreement(logits[total:], label, confidence)]
+        terms = [0.5 * self._distance(logits[total:], label, confidence)]
 
         views: list[Tensor] = []
         labels: list[Tensor] = []
@@ -76,16 +77,16 @@ class UniMatch(Method):
             for each, x in ((views, strong), (labels, label), (confidences, confidence)):
                 each.append(mixed(x.roll(1, dims=0), x, boxes))
         for p, q, c in zip(net(torch.cat(views)).chunk(2), labels, confidences, strict=True):
-            terms.append(0.25 * self._agreement(p, q, c))
-        earned = foreground_dice(logits[:known], labelled.masks) if self.earned else 1.0
-        λ = earned * self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
+            terms.append(0.25 * self._distance(p, q, c))
+        D = foreground_dice(logits[:known], labelled.masks) if self.earned else 1.0
+        λ = D * self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:known], labelled.masks),
             "features": λ * terms[0],
             "strong": λ * (terms[1] + terms[2]),
         }
 
-    def _agreement(self, logits: Tensor, label: Tensor, confidence: Tensor) -> Tensor:
+    def _distance(self, logits: Tensor, label: Tensor, confidence: Tensor) -> Tensor:
         if self.pseudo_loss == "ce":
             return confident_cross_entropy(logits, label, confidence, self.threshold)
         return region_loss(logits, label, confidence >= self.threshold, "dice")
