@@ -81,7 +81,8 @@ class Settings(BaseModel):
     # stage 2
     method: str = Field(
         "auto",
-        description="how stage 2 learns from masks and from images without; auto: unimatch with earned=true, or supervised if all have masks",
+        description="how stage 2 learns from masks and from images without; "
+        "auto: unimatch with earned=true, or supervised if all have masks",
     )
     method_options: OwnOptions = Field(
         default_factory=dict, description="of the method alone, as in method_options.weight=5; --help-method lists them"
