@@ -58,6 +58,7 @@ def draw(axis: Axes, found: Cells, dataset: str, points: Sequence[float], arms: 
             there, means, np.array(halves), marker=marker, linestyle=line, color=grey, capsize=3, markersize=5, label=label
         )  # fmt: skip
     axis.set_xticks(range(len(points)), [f"{point:g}" for point in points])
+    axis.set_xlim(-0.5, len(points) - 0.5)
     axis.grid(axis="y", color="0.9")
 
 
@@ -73,7 +74,7 @@ def confirmation(path: Path) -> None:
         there = [arm for arm in ARMS if any((dataset, point, arm) in found for point in points)]
         draw(row[0], found, dataset, points, there)
         row[0].set(title=f"{dataset}: test Dice", xlabel="labelled images (%)", ylabel="Dice (%)")
-        row[0].legend(frameon=False)
+        row[0].legend(framealpha=0.85, edgecolor="none")
         draw(row[1], found, dataset, few, [arm for arm in there if arm != "scratch"], less="scratch")
         row[1].axhline(0, color="0.0", linewidth=0.8)
         row[1].set(title=f"{dataset}: paired difference to scratch", xlabel="labelled images (%)", ylabel="points")
