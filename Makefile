@@ -29,7 +29,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)         ## ratios measured side by side in one run, written to docs/results/bench
+bench: $(READY)         ## ratios measured side by side in one run, written to benchmarks/bench.csv
 	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m benchmarks
 
 docs: $(READY)          ## pages made from the code itself; runs every example in the docs

@@ -1,4 +1,4 @@
-"""make bench: every ratio in one run, as a table on the screen and as docs/results/bench.csv.
+"""make bench: every ratio in one run, as a table on the screen and as benchmarks/bench.csv.
 
 python -m benchmarks [NAME …]     only some of them
 """
@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from hebbseg.allocation import keep_freed_memory
+from hebbseg.cli.memory import keep_freed_memory
 
 SUITES = ("hebbian", "training", "methods", "loading", "evaluation", "report")
 
@@ -35,7 +35,7 @@ def main(names: list[str]) -> None:
         numbers = [f"{row[key]:.4g}" for key in ("ours", "reference", "ratio")]
         table.add_row(row["suite"], row["name"], *numbers, row["required"], "yes" if row["held"] else "NO")
     console.print(table)
-    path = Path(__file__).parent.parent / "docs" / "results" / "bench.csv"
+    path = Path(__file__).parent / "bench.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     new = pd.DataFrame(rows)
     if path.exists() and names:

@@ -19,8 +19,8 @@ from torch import nn
 
 from benchmarks.timing import Row, peak_mib, report_extra_peak, row, seconds
 from hebbseg import UNet
-from hebbseg.evaluation.inference import predict_probabilities, predict_streaming
 from hebbseg.evaluation.metrics import all_metrics, asd, hd95
+from hebbseg.inference.sliding_window import predict_probabilities, predict_streaming
 
 Pair = tuple[np.ndarray, np.ndarray]
 

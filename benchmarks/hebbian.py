@@ -13,7 +13,7 @@ from torch import nn
 from benchmarks.timing import Row, peak_mib, report_extra_peak, row, seconds
 from benchmarks.unfold import UnfoldPlasticity
 from hebbseg import HebbianPCA, Plasticity, SoftWTA, UNet
-from hebbseg.training.pretrain import forward_until
+from hebbseg.pretraining.hebbian import forward_until
 
 SHAPES = {
     "2D 128², batch 8": (8, 3, 128, 128),

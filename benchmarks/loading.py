@@ -17,12 +17,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.timing import Row, row, seconds
 from hebbseg import UNet
-from hebbseg.data.augment import Augment
+from hebbseg.data.augment.views import Augment
 from hebbseg.data.batches import Batches
 from hebbseg.data.cases import Source
-from hebbseg.data.loading import CaseStore
 from hebbseg.data.sources import open_source
-from hebbseg.data.splits import Split, make_split
+from hebbseg.data.splits.split import Split, make_split
+from hebbseg.data.store import CaseStore
 
 PATCH = (96, 96, 80)
 BOTH = ("image", "mask")

@@ -12,7 +12,7 @@ from benchmarks.timing import Row, peak_mib, report_extra_peak, row, seconds
 from hebbseg import UNet
 from hebbseg.methods import METHODS, make_method
 from hebbseg.methods.base import Labelled, Method, Step
-from hebbseg.methods.consistency import input_noise
+from hebbseg.methods.ops import input_noise
 
 LABELLED, UNLABELLED, SIZE = 4, 4, (128, 128)
 # On the processor, large batches also cost page faults (glibc gives large blocks back at once).

@@ -8,10 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from hebbseg.experiments.executors.local import LocalExecutor
 from hebbseg.experiments.grid import plan
-from hebbseg.experiments.localexecutor import LocalExecutor
 from hebbseg.experiments.recipe import Recipe
-from hebbseg.experiments.runner import run_tasks, tasks_of
+from hebbseg.experiments.scheduler import run_tasks, tasks_of
 
 LIMIT_S = 0.1
 

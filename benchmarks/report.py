@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.experiments.runs import make_sota
+from tests.reporting.runs import make_sota
 
 from benchmarks.timing import Row, row
 

@@ -9,8 +9,8 @@ from hebbseg import UNet
 from hebbseg.data.batches import Batch
 from hebbseg.methods import make_method
 from hebbseg.methods.losses import segmentation_loss
-from hebbseg.training.fit import Stage2, fit
-from hebbseg.training.pretrain import Stage1, pretrain
+from hebbseg.pretraining.hebbian import Stage1, pretrain
+from hebbseg.training.loop import Stage2, fit
 
 UPDATES = 11  # an epoch over the 85 training images of GlaS
 SIZE = 8, 3, 128, 128

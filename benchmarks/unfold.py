@@ -6,7 +6,7 @@ Convolutions and transposed convolutions (kernel = stride, as in the UNet), SWTA
 import torch
 from torch import Tensor, nn
 
-from hebbseg.hebbian.geometry import is_plastic
+from hebbseg.hebbian.conv_geometry import is_plastic
 
 
 def unfold(x: Tensor, layer: nn.Module) -> Tensor:

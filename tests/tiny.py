@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hebbseg import cli
+from hebbseg.cli import app as cli
 from hebbseg.data.cases import ClassInfo
-from hebbseg.data.preparation import Preparation
+from hebbseg.data.preprocessing import Preparation
 from hebbseg.networks.unet import UNet
 from hebbseg.segmenter import Segmenter
 from tests.data.trees import picture, save

@@ -1,6 +1,6 @@
 """``python -m hebbseg`` is the command line."""
 
-from hebbseg.cli import main
+from hebbseg.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from hebbseg import __version__
 from hebbseg.data.cases import ClassInfo
-from hebbseg.data.formats import match_axes, read_image
-from hebbseg.data.imagefile import Axes, user_values
-from hebbseg.data.preparation import Preparation
+from hebbseg.data.io.formats import match_axes, read_image
+from hebbseg.data.io.image_file import Axes, user_values
+from hebbseg.data.preprocessing import Preparation
 from hebbseg.errors import HebbsegError
-from hebbseg.evaluation.inference import predict_probabilities
+from hebbseg.inference.sliding_window import predict_probabilities
+from hebbseg.networks.model_file import load_model, save_model
 from hebbseg.networks.unet import UNet
-from hebbseg.training.checkpoint import load_model, save_model
 
 Tta = Literal["none", "flips", "flips+rot"]
 
@@ -59,9 +59,9 @@ class Segmenter:
             quiet: no progress is shown.
             options: any of `hebbseg.config.Settings`, the same as on the command line.
         """
+        from hebbseg.cli.progress import make_reporter
         from hebbseg.config import make_settings
-        from hebbseg.pipeline import run
-        from hebbseg.progress import make_reporter
+        from hebbseg.runs.train import run
 
         with make_reporter(quiet=quiet) as reporter:
             segmenter = run(make_settings(data, options), Path(out), resume=resume, reporter=reporter)

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from hebbseg.data.draws import drawn_order
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.phantom import phantom
-from hebbseg.data.splits import Split, TrainingCases, make_split
+from hebbseg.data.splits.draw import drawn_order
+from hebbseg.data.splits.split import Split, TrainingCases, make_split
 from hebbseg.errors import HebbsegError
 from tests.data.arrays_source import listed
 from tests.realdata import real

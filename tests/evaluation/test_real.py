@@ -8,7 +8,7 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter
 
 from hebbseg.evaluation.metrics import all_metrics
-from hebbseg.evaluation.overlay import PALETTE, TARGET_COLOUR, overlay
+from hebbseg.reporting.plots.overlay import PALETTE, TARGET_COLOUR, overlay
 from tests.realdata import real
 
 pytestmark = pytest.mark.real

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hebbseg.errors import HebbsegError
-from hebbseg.experiments.executors import threads_per_job
-from hebbseg.experiments.localexecutor import LocalExecutor
-from hebbseg.experiments.runner import run_tasks
+from hebbseg.experiments.executors.executor import threads_per_job
+from hebbseg.experiments.executors.local import LocalExecutor
+from hebbseg.experiments.scheduler import run_tasks
 from hebbseg.experiments.tasks import Outcome, Task
 from tests.experiments.tinygrid import SETTINGS, InThisProcess, tiny_tasks
 
@@ -82,7 +82,7 @@ def test_workers_asked_to_stop_save_and_end(tmp_path: Path) -> None:
 
 def test_threads_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("hebbseg.experiments.executors.cores", lambda: 8)
+    monkeypatch.setattr("hebbseg.experiments.executors.executor.cores", lambda: 8)
     assert [threads_per_job(jobs) for jobs in (1, 2, 3, 8, 16)] == [8, 4, 2, 1, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads_per_job(8) == 3
@@ -90,7 +90,7 @@ def test_threads_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 def test_without_ray_the_error_says_how_to_get_it() -> None:
-    from hebbseg.experiments.rayexecutor import RayExecutor
+    from hebbseg.experiments.executors.ray import RayExecutor
 
     with pytest.raises(HebbsegError, match=r"hebbseg\[cluster\]"):
         RayExecutor(jobs=1, address=None, cpus_per_run=1, gpus_per_run=0)
@@ -99,7 +99,7 @@ def test_without_ray_the_error_says_how_to_get_it() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("ray") is None, reason=NO_RAY)
 def test_ray_gives_what_processes_give(tmp_path: Path) -> None:
-    from hebbseg.experiments.rayexecutor import RayExecutor
+    from hebbseg.experiments.executors.ray import RayExecutor
 
     executor = RayExecutor(jobs=2, address=None, cpus_per_run=1, gpus_per_run=0)
     ours = tiny_tasks(tmp_path / "ray", axes={"labelled": ["4"], "seed": [0]})
@@ -111,7 +111,7 @@ def test_ray_gives_what_processes_give(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("ray") is None, reason=NO_RAY)
 def test_an_address_where_nobody_listens_is_said_at_once() -> None:
-    from hebbseg.experiments.rayexecutor import RayExecutor
+    from hebbseg.experiments.executors.ray import RayExecutor
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from hebbseg import Segmenter, methods
 from hebbseg.config import Settings
-from hebbseg.experiments.runner import RETRIES, left_of, run_tasks
+from hebbseg.experiments.scheduler import RETRIES, left_of, run_tasks
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
 from hebbseg.training.interrupt import Interrupted
 from tests.experiments.tinygrid import SETTINGS, InThisProcess, tiny_tasks
@@ -181,7 +181,7 @@ def test_a_run_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert cut.id == whole.id
     carry_out(whole)
     with monkeypatch.context() as patch:
-        patch.setattr("hebbseg.pipeline._test", lambda *parts: (_ for _ in ()).throw(MemoryError("full")))
+        patch.setattr("hebbseg.runs.train._test", lambda *parts: (_ for _ in ()).throw(MemoryError("full")))
         assert carry_out(cut) == Outcome(status="failed", message="MemoryError: full", seconds=pytest.approx(0, abs=99))
     assert (cut.folder / "checkpoint.pt").exists()
     assert carry_out(cut).status == "done"
@@ -260,7 +260,9 @@ pretrain_epochs = 1
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     recipe, out = tmp_path / "tiny.toml", tmp_path / "out"
     recipe.write_text(RECIPE)
-    monkeypatch.setattr("hebbseg.experiments.executors.make_executor", lambda *names, **options: InThisProcess())
+    monkeypatch.setattr(
+        "hebbseg.experiments.executors.executor.make_executor", lambda *names, **options: InThisProcess()
+    )
     assert command(monkeypatch, "grid", recipe, "-o", out, "--dry-run") == 0
     shown = capsys.readouterr().out
     assert "2, of which 2 are left" in shown and "1 fits for 1 starts" in shown and "about" in shown

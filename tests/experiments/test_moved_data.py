@@ -7,7 +7,7 @@ import pytest
 
 from hebbseg.experiments.grid import plan
 from hebbseg.experiments.recipe import Recipe
-from hebbseg.experiments.runner import tasks_of
+from hebbseg.experiments.scheduler import tasks_of
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
 from tests.experiments.tinygrid import SETTINGS, tiny
 from tests.tiny import bright_folder
@@ -17,7 +17,7 @@ def cut_run(out: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
     """Ended before its test by a full memory; its data are in the folder ``mine`` of ``root``."""
     task = of_my_data(out, root)
     with monkeypatch.context() as patch:
-        patch.setattr("hebbseg.pipeline._test", lambda *parts: (_ for _ in ()).throw(MemoryError("full")))
+        patch.setattr("hebbseg.runs.train._test", lambda *parts: (_ for _ in ()).throw(MemoryError("full")))
         assert carry_out(task).status == "failed"
     assert (task.folder / "checkpoint.pt").exists()
     return task

@@ -7,8 +7,8 @@ import pytest
 
 from hebbseg.config import Settings
 from hebbseg.errors import HebbsegError
+from hebbseg.experiments.data_root import data_root, locate
 from hebbseg.experiments.grid import OF_STAGE_2, plan
-from hebbseg.experiments.places import data_root, locate
 from hebbseg.experiments.recipe import Recipe, load_recipe
 from tests.experiments.tinygrid import ROOT, SETTINGS, tiny
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hebbseg.experiments.grid import plan
 from hebbseg.experiments.recipe import Recipe
-from hebbseg.experiments.runner import tasks_of
+from hebbseg.experiments.scheduler import tasks_of
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
 
 SETTINGS: dict[str, Any] = {

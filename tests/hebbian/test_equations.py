@@ -150,7 +150,7 @@ def test_input_without_batch_and_as_keyword() -> None:
 @given(seed=st.integers(0, 50), dims=st.integers(1, 2), groups=st.integers(1, 2), dilation=st.integers(1, 2))
 @slow_inputs
 def test_patch_covariance(seed: int, dims: int, groups: int, dilation: int) -> None:
-    from hebbseg.hebbian.geometry import patch_covariance
+    from hebbseg.hebbian.conv_geometry import patch_covariance
 
     kernel = (3, 2)[:dims]
     x = images((2, 2 * groups, *(4, 3)[:dims]), seed)

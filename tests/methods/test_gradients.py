@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from hebbseg.methods import METHODS
-from hebbseg.methods.consistency import pseudo_label
+from hebbseg.methods.ops import pseudo_label
 from tests.methods.tiny import batch, gradients, method, network, step
 
 UNSUPERVISED = {

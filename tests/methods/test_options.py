@@ -10,8 +10,8 @@ from hebbseg.errors import HebbsegError
 from hebbseg.methods import METHODS, list_options, make_method, method_help
 from hebbseg.methods.base import Method, Parts
 from hebbseg.methods.options import options_of, options_table
-from hebbseg.methods.superpix import SuperpixelEpisodes
-from hebbseg.methods.vae import VariationalAutoEncoder
+from hebbseg.pretraining.superpixels import SuperpixelEpisodes
+from hebbseg.pretraining.vae import VariationalAutoEncoder
 from tests.methods.tiny import method, network
 
 PAGES = Path(__file__).parents[2] / "docs" / "methods"

@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hebbseg.data.augment import Augment
+from hebbseg.data.augment.views import Augment
 from hebbseg.methods.bcp import largest_parts, single_objects
-from hebbseg.methods.boxes import copy_paste_box, cutmix_boxes, mixed
-from hebbseg.methods.consistency import entropy, follow, input_noise, make_teacher, masked_mean, ramp_up
+from hebbseg.methods.cutmix import copy_paste_box, cutmix_boxes, mixed
 from hebbseg.methods.dtc import signed_distance
 from hebbseg.methods.losses import foreground_dice, region_loss, segmentation_loss
+from hebbseg.methods.ops import entropy, follow, input_noise, make_teacher, masked_mean, ramp_up
 from hebbseg.methods.perturbations import channel_dropout, feature_drop, feature_noise
 from hebbseg.methods.urpc import HARMS, rectified_consistency
 from tests.literal import methods as literal

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 from hebbseg import UNet, methods
-from hebbseg.data.augment import Augment
+from hebbseg.data.augment.views import Augment
 from hebbseg.data.batches import Batches
-from hebbseg.data.loading import CaseStore
-from hebbseg.data.preparation import Preparation
+from hebbseg.data.preprocessing import Preparation
 from hebbseg.data.sources.phantom import phantom
-from hebbseg.data.splits import TrainingCases
+from hebbseg.data.splits.split import TrainingCases
+from hebbseg.data.store import CaseStore
 from hebbseg.methods import METHODS, make_method
 from hebbseg.methods.base import Method
-from hebbseg.training.fit import Stage2, fit
+from hebbseg.training.loop import Stage2, fit
 from tests.methods.tiny import batch, method, step
 
 STAGE = Stage2(updates=4, rows=4)

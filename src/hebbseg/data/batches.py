@@ -9,10 +9,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from hebbseg.data.augment import Augment
-from hebbseg.data.loading import CaseStore
+from hebbseg.data.augment.views import Augment
 from hebbseg.data.patches import PATCH_3D, cut, random_start, start_around
-from hebbseg.data.splits import TrainingCases
+from hebbseg.data.splits.split import TrainingCases
+from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError, did_you_mean
 
 POOLS = ("all", "unlabelled")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hebbseg.files import replacing
+from hebbseg.atomic_files import replacing
 
 # Raised whenever the same settings come to mean other numbers.
 FORMAT = 2

@@ -89,7 +89,7 @@ class Source(Protocol):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What listing the files brought to light; reading them may bring more (`hebbseg.data.check`)."""
+        """What listing the files brought to light; reading them may bring more (`hebbseg.data.inspect`)."""
         ...
 
     @property

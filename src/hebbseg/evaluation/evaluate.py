@@ -7,8 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from hebbseg.data.cases import Source
-from hebbseg.data.loading import CaseStore
-from hebbseg.data.preparation import Preparation
+from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.store import CaseStore
 from hebbseg.evaluation.metrics import case_metrics, summarise
 
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.evaluation.surfaces import surface_distances
+from hebbseg.evaluation.surface_distance import surface_distances
 
 if TYPE_CHECKING:
     import torch

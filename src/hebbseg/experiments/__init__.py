@@ -3,7 +3,7 @@
 ``hebbseg grid RECIPE.toml -o OUT`` makes
 
     OUT/recipe.toml          a copy of the recipe; a report counts the runs that it asks for
-    OUT/runs/<id>/           one ordinary run folder each (`hebbseg.runfolder`)
+    OUT/runs/<id>/           one ordinary run folder each (`hebbseg.runs.folder`)
     OUT/stage1/<key>/        weights of stage 1 that several runs begin with
     OUT/logs/<id>.log        what the run said, and its traceback if it failed
 

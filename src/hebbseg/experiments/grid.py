@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hebbseg.config import Settings, make_settings, without_effect
-from hebbseg.data.draws import Regime
+from hebbseg.data.splits.draw import Regime
 from hebbseg.errors import HebbsegError
-from hebbseg.experiments.places import identity, locate
+from hebbseg.experiments.data_root import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
 from hebbseg.methods import AUTO, auto_method, check_method
-from hebbseg.training.initial import INITS, check_init
+from hebbseg.pretraining.initializers import INITS, check_init
 
 # Stage 1 sees no mask and ends before stage 2 begins: these do not change its weights.
 OF_STAGE_2 = frozenset(

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock
 
+from hebbseg.atomic_files import write_json
 from hebbseg.config import Settings, make_settings
 from hebbseg.errors import HebbsegError
-from hebbseg.files import write_json
 from hebbseg.training.interrupt import Interrupted
 
 if TYPE_CHECKING:  # a driver needs none of what comes with it
@@ -97,7 +97,7 @@ def carry_out(task: Task) -> Outcome:
         try:
             if not is_done(task):
                 if task.settings.devices * task.settings.num_nodes > 1:
-                    from hebbseg.experiments.apart import perform_apart
+                    from hebbseg.experiments.executors.multi_process import perform_apart
 
                     perform_apart(task)
                 else:
@@ -115,10 +115,10 @@ def carry_out(task: Task) -> Outcome:
 
 def perform(task: Task) -> None:
     """Does the task in this process, and in the further ones that its settings ask for."""
-    from hebbseg.experiments.probing import probe
-    from hebbseg.experiments.stage1 import fit_stage1, starts_from
-    from hebbseg.pipeline import run
-    from hebbseg.progress import Lines
+    from hebbseg.cli.progress import Lines
+    from hebbseg.experiments.probe import probe
+    from hebbseg.experiments.stage1_cache import fit_stage1, starts_from
+    from hebbseg.runs.train import run
 
     settings, reporter = task.settings, Lines()
     source = cases_of(settings)
@@ -166,8 +166,8 @@ def cases_of(settings: Settings) -> "Source":
 def _cases(
     data: str, label_map: str | None, group: str | None, mask_threshold: float | None, instances: bool | None
 ) -> "Source":
-    from hebbseg.opening import open_cases
-    from hebbseg.progress import Lines
+    from hebbseg.cli.progress import Lines
+    from hebbseg.runs.dataset import open_cases
 
     options = {"label_map": label_map, "group": group, "mask_threshold": mask_threshold, "instances": instances}
     return open_cases(make_settings(data, options), Lines())

@@ -6,8 +6,8 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from hebbseg.hebbian.plastic_layer import Site
 from hebbseg.hebbian.plasticity import Plasticity
-from hebbseg.hebbian.site import Site
 
 
 @dataclass(frozen=True, kw_only=True)

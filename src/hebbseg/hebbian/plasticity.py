@@ -11,10 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.hebbian.conditioning import Conditioning
-from hebbseg.hebbian.geometry import SUPPORTED, is_plastic
+from hebbseg.hebbian.conv_geometry import SUPPORTED, is_plastic
+from hebbseg.hebbian.plastic_layer import Site, Sums, Transpose
 from hebbseg.hebbian.rules import Rule
-from hebbseg.hebbian.site import Site, Sums, Transpose
+from hebbseg.hebbian.running_stats import Conditioning
 
 TRANSPOSE = ("tsa", "s", "tsa-literal", "off")
 

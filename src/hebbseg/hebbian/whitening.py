@@ -17,8 +17,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hebbseg.hebbian.conditioning import Running
-from hebbseg.hebbian.geometry import patch_covariance
+from hebbseg.hebbian.conv_geometry import patch_covariance
+from hebbseg.hebbian.running_stats import Running
 
 EVERY = 16  # forwards between two looks at the covariance: it costs more than a forward and moves slowly
 LARGEST = 2400  # numbers in a patch; 256 channels of 3 × 3 have 2304

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hebbseg.data.augment import Augment
+from hebbseg.data.augment.views import Augment
 from hebbseg.errors import HebbsegError, look_up
 from hebbseg.methods.base import Method
 from hebbseg.methods.bcp import BidirectionalCopyPaste
@@ -34,7 +34,7 @@ METHODS: dict[str, type[Method]] = {
     "bcp": BidirectionalCopyPaste,
 }
 AUTO = "auto"
-# What auto is where images have no mask; docs/study.md says why.
+# What auto is where images have no mask; studies/study.md says why.
 WITH_UNLABELLED = "unimatch"
 AUTO_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "earned": True}
 

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple, NotRequired, TypedDict
 import torch
 from torch import Tensor, nn
 
-from hebbseg.data.augment import Augment
+from hebbseg.data.augment.views import Augment
 from hebbseg.errors import HebbsegError
 from hebbseg.methods.losses import segmentation_loss
 from hebbseg.networks.unet import UNet

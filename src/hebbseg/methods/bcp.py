@@ -8,9 +8,9 @@ from scipy import ndimage
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.boxes import copy_paste_box, mixed
-from hebbseg.methods.consistency import follow, make_teacher, pseudo_label
+from hebbseg.methods.cutmix import copy_paste_box, mixed
 from hebbseg.methods.losses import region_loss
+from hebbseg.methods.ops import follow, make_teacher, pseudo_label
 from hebbseg.methods.options import Rate, Share, Weight
 
 MOSTLY = 0.95  # of a class in its largest part: then it is one object

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.consistency import Ramp, ramp_up, softmax, squared_distance
+from hebbseg.methods.ops import Ramp, ramp_up, softmax, squared_distance
 from hebbseg.methods.options import Share, Weight
 from hebbseg.methods.perturbations import PERTURBATIONS
 from hebbseg.networks.heads import AuxiliaryDecoder, cropped, report_new

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.consistency import Ramp, pseudo_label, ramp_up
+from hebbseg.methods.ops import Ramp, pseudo_label, ramp_up
 from hebbseg.methods.options import Share, Weight
 
 

@@ -9,7 +9,7 @@ from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.consistency import Ramp, ramp_up, seed_of, softmax
+from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax
 from hebbseg.methods.options import Share, Weight
 from hebbseg.networks.heads import DistanceHead, cropped, report_new
 

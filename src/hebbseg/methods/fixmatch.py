@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.boxes import cutmix_boxes, mixed
-from hebbseg.methods.consistency import Ramp, confident_cross_entropy, pseudo_label, ramp_up, without_dropout
+from hebbseg.methods.cutmix import cutmix_boxes, mixed
+from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label, ramp_up, without_dropout
 from hebbseg.methods.options import Share, Weight
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from monai.losses import DiceCELoss, DiceLoss
 from torch import Tensor
 
-from hebbseg.methods.consistency import softmax
+from hebbseg.methods.ops import softmax
 
 
 def segmentation_loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:

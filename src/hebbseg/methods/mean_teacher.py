@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.consistency import Ramp, follow, input_noise, make_teacher, ramp_up, softmax, squared_distance
+from hebbseg.methods.ops import Ramp, follow, input_noise, make_teacher, ramp_up, softmax, squared_distance
 from hebbseg.methods.options import Rate, Share, Weight
 
 

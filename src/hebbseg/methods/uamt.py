@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.consistency import (
+from hebbseg.methods.ops import (
     Ramp,
     entropy,
     follow,

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.boxes import cutmix_boxes, mixed
-from hebbseg.methods.consistency import Ramp, confident_cross_entropy, pseudo_label, ramp_up
+from hebbseg.methods.cutmix import cutmix_boxes, mixed
 from hebbseg.methods.losses import foreground_dice, region_loss
+from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label, ramp_up
 from hebbseg.methods.options import Rate, Share, Weight
 from hebbseg.methods.perturbations import channel_dropout
 from hebbseg.networks.heads import cropped

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.consistency import Ramp, ramp_up, seed_of, softmax, squared_distance
+from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax, squared_distance
 from hebbseg.methods.options import Count, Share, Weight
 from hebbseg.methods.perturbations import Perturbation, channel_dropout, feature_drop, feature_noise
 from hebbseg.networks.heads import ScaleHeads, cropped, report_new

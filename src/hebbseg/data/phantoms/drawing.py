@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hebbseg.data.splines import bspline_matrix
+from hebbseg.data.augment.splines import bspline_matrix
 
 Numbers = Sequence[float] | np.ndarray
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hebbseg.data.cases import DataError, Source
-from hebbseg.data.labelmap import LabelMapGiven, parse_label_map
-from hebbseg.data.masks import MaskOptions
+from hebbseg.data.labels.label_map import LabelMapGiven, parse_label_map
+from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.archives import is_archive, unpacked
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import below, text

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hebbseg.data.cases import Case, DataError, Problem
-from hebbseg.data.masks import MaskOptions
+from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import levels_around, list_images, subfolders, text
 

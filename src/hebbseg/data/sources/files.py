@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from hebbseg.data.cases import Case, ClassInfo, DataError, Problem
-from hebbseg.data.classes import find_rule
-from hebbseg.data.formats import axes_of, match_axes, read_header, read_image, read_labels
-from hebbseg.data.imagefile import Axes, Header
-from hebbseg.data.masks import MaskOptions, MaskRule, to_indices, two_classes
-from hebbseg.data.parallel import parallel_map
+from hebbseg.data.io.formats import axes_of, match_axes, read_header, read_image, read_labels
+from hebbseg.data.io.image_file import Axes, Header
+from hebbseg.data.io.parallel import parallel_map
+from hebbseg.data.labels.classes import find_rule
+from hebbseg.data.labels.masks import MaskOptions, MaskRule, to_indices, two_classes
 from hebbseg.errors import HebbsegError
 
 

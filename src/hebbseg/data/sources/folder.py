@@ -15,9 +15,9 @@ from pathlib import Path
 from zipfile import BadZipFile
 
 from hebbseg.data.cases import Case, DataError, Problem
-from hebbseg.data.formats import FORMATS, read_header, suffix_of
-from hebbseg.data.masks import MaskOptions
-from hebbseg.data.parallel import parallel_map
+from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
+from hebbseg.data.io.parallel import parallel_map
+from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import Found, list_images, subfolders, text, visible
 from hebbseg.errors import HebbsegError
@@ -164,7 +164,7 @@ def with_own_labels(cases: Iterable[Case]) -> list[Case]:
 
     def own(case: Case) -> Case:
         if case.mask is None and suffix_of(case.image[0]) in _HOLD_BOTH:
-            from hebbseg.data.filetypes.arrays import has_label
+            from hebbseg.data.io.arrays import has_label
 
             try:
                 return replace(case, mask=case.image) if has_label(case.image[0]) else case

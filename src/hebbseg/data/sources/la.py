@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hebbseg.data.cases import Case, DataError, Problem
-from hebbseg.data.labelmap import parse_label_map
-from hebbseg.data.masks import MaskOptions
+from hebbseg.data.labels.label_map import parse_label_map
+from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.folder import with_own_labels
 from hebbseg.data.sources.listing import levels_around, subfolders, text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hebbseg.data.cases import DataError, Problem
-from hebbseg.data.formats import is_dicom, stem_of, suffix_of
+from hebbseg.data.io.formats import is_dicom, stem_of, suffix_of
 
 # What lies about in folders of images without being meant as one; anything else that is no image is reported.
 _DOCUMENTS = {

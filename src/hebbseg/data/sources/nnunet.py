@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hebbseg.data.cases import Case, DataError, Problem
-from hebbseg.data.labelmap import LabelMap, parse_label_map
-from hebbseg.data.masks import MaskOptions
+from hebbseg.data.labels.label_map import LabelMap, parse_label_map
+from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.folder import with_spacing
 from hebbseg.data.sources.listing import Found, levels_around, list_images, text

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from hebbseg.data.cases import Case, DataError, Problem
-from hebbseg.data.labelmap import parse_label_map
-from hebbseg.data.masks import MaskOptions
+from hebbseg.data.labels.label_map import parse_label_map
+from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import levels_around, subfolders, text, visible
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hebbseg.data.cases import Case
-from hebbseg.data.formats import stem_of
+from hebbseg.data.io.formats import stem_of
 from hebbseg.data.sources.listing import normal
 from hebbseg.errors import HebbsegError, did_you_mean
 

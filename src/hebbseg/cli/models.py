@@ -1,0 +1,31 @@
+"""Models as the commands use them: from files, with what the command line says about their use."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast, get_args
+
+from hebbseg.config import Accelerator
+from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.segmenter import Segmenter, Tta
+
+TTA = ("none", "flips", "flips+rot")
+
+
+def load_models(paths: Sequence[Path], *, tta: str | None = None, accelerator: str | None = None) -> list[Segmenter]:
+    """Segmenters on the device that computes; ``tta`` None leaves each with what it was trained to use."""
+    if tta is not None and tta not in TTA:
+        raise HebbsegError(f"--tta {tta!r} is unknown. {did_you_mean(tta, TTA)}")
+    if accelerator is not None and accelerator not in get_args(Accelerator):
+        raise HebbsegError(
+            f"--accelerator {accelerator!r} is unknown. {did_you_mean(accelerator, get_args(Accelerator))}"
+        )
+    segmenters = [Segmenter.load(path) for path in paths]
+    if tta is not None:
+        segmenters = [replace(segmenter, tta=cast(Tta, tta)) for segmenter in segmenters]
+    from hebbseg.training.distributed import available_fabric
+
+    device = available_fabric(accelerator=accelerator or "auto", devices=1).device
+    for segmenter in segmenters:
+        segmenter.network.to(device)
+    return segmenters

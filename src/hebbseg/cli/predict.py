@@ -1,0 +1,76 @@
+"""hebbseg predict: masks of new images."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hebbseg.cli.options import AcceleratorOption, TtaOption, output_folder, show_facts
+from hebbseg.errors import HebbsegError
+
+
+def predict(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)
+    ],
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IMAGES...",
+            help="Image files, a folder of them, or any DATA; masks are not needed.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="OUT", help="Where masks go; made if it does not exist.")
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="MODEL", help="A further model; the mean of all decides. Repeatable."),
+    ] = None,
+    tta: TtaOption = None,
+    overlays: Annotated[bool, typer.Option("--overlays/--no-overlays", help="Contours drawn on the image.")] = True,
+    uncertainty: Annotated[
+        bool,
+        typer.Option("--uncertainty/--no-uncertainty", help="Where the model doubts: 0 is certain, 255 undecided."),
+    ] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that are there already.")] = False,
+    accelerator: AcceleratorOption = None,
+) -> None:
+    """Predict masks in the format and geometry of each image, with the class values of your own masks.
+
+    \b
+    Examples:
+      hebbseg predict run1 new_images/ -o masks/
+      hebbseg predict run1 scan.nii.gz -o masks/ --tta flips --with run2 --with run3
+
+    OUT gets a mask per image, OUT/overlays/*.png and OUT/uncertainty/. An image that cannot be read is reported, the
+    others go on, and the exit code is 1. Uncompressed TIFFs above 4096×4096 are streamed from disk to disk if the model
+    was trained with --size native --patch HxW.
+    """
+    folder = output_folder(out, f"hebbseg predict {model} {images[0]} -o masks/")
+    from hebbseg.cli.models import load_models
+    from hebbseg.cli.progress import make_reporter
+    from hebbseg.data.io.formats import suffix_of
+    from hebbseg.inference.files import find_inputs, plan, predict_files
+
+    segmenters = load_models([model, *(ensemble or [])], tta=tta, accelerator=accelerator)
+    inputs, problems = find_inputs(images, leave_out=folder)
+    targets = plan(segmenters, inputs, folder, overlays=overlays, uncertainty_maps=uncertainty, overwrite=overwrite)
+    with make_reporter() as reporter:
+        for problem in problems:
+            reporter.say(f"left out: {problem}")
+        outcome = predict_files(segmenters, inputs, targets, reporter=reporter)
+    facts = [("masks", f"{len(outcome.masks)} in {folder}")]
+    if overlays and outcome.masks:
+        facts.append(("overlays", str(folder / "overlays")))
+    if uncertainty and outcome.masks:
+        facts.append(("uncertainty", str(folder / "uncertainty")))
+    unread = [problem for problem in problems if suffix_of(problem.file)]
+    if outcome.failures or unread:
+        facts.append(("failed", f"{len(outcome.failures) + len(unread)}, see above"))
+    show_facts(facts)
+    if not outcome.masks:
+        raise HebbsegError(f"None of the {len(inputs)} images could be predicted. First: {outcome.failures[0]}")
+    if outcome.failures or unread:
+        raise typer.Exit(1)

@@ -1,0 +1,66 @@
+"""Augmentation of whole batches, 2D and 3D alike: one weak view for everybody, a strong one for methods that compare.
+
+A weak view changes the geometry and, a little, the light. A strong view is a weak view whose light, noise and sharpness
+are changed further and whose geometry is not, so that what is predicted on one is a label for the other.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from hebbseg.data.augment.geometry import Geometry
+from hebbseg.data.augment.intensity import Photometry
+from hebbseg.errors import HebbsegError
+
+MILD = Photometry(chance=0.3, brightness=0.2, contrast=0.15, gamma=0.2, noise=0.05, blur=0.6)
+HARSH = Photometry(chance=0.8, brightness=0.6, contrast=0.4, gamma=0.5, noise=0.25, blur=1.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augment:
+    """What may be done to a batch.
+
+    Shapes: images (B, C, *S) floating point, masks (B, *S) whole numbers; S has ``spatial_dims`` axes. Inputs are left
+    as they are; results have their device and number type.
+
+    Arguments:
+        spatial_dims: 2 or 3.
+        geometry: flips, quarter turns, free rotation, scale and elastic deformation.
+        weak_light, strong_light: brightness, contrast, gamma, noise and blur of either view.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> augment = Augment(spatial_dims=2)
+        >>> images, masks = augment.weak(torch.rand(4, 3, 32, 32), torch.zeros(4, 32, 32).long(), generator)
+        >>> augment.strong(images, generator).shape
+        torch.Size([4, 3, 32, 32])
+    """
+
+    spatial_dims: int
+    geometry: Geometry = field(default_factory=Geometry)
+    weak_light: Photometry = MILD
+    strong_light: Photometry = HARSH
+
+    def weak(self, images: Tensor, masks: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
+        """Images and masks moved alike; masks by nearest neighbour."""
+        self._check(images, masks)
+        images, masks = self.geometry.apply(images, masks, generator)
+        return self.weak_light.apply(images, generator), masks
+
+    def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """A harder look at a weak view, pixel for pixel in the same place."""
+        self._check(images, None)
+        return self.strong_light.apply(images, generator)
+
+    def _check(self, images: Tensor, masks: Tensor | None) -> None:
+        if images.ndim != self.spatial_dims + 2 or not images.is_floating_point():
+            raise HebbsegError(
+                f"images of shape {tuple(images.shape)} and type {images.dtype}: expected (batch, channels, "
+                f"{self.spatial_dims} spatial axes) in floating point."
+            )
+        if masks is not None and masks.shape != (images.shape[0], *images.shape[2:]):
+            raise HebbsegError(
+                f"masks of shape {tuple(masks.shape)} beside images of shape {tuple(images.shape)}: expected "
+                f"{(images.shape[0], *images.shape[2:])}, (batch, spatial axes)."
+            )

@@ -1,1 +1,0 @@
-"""One module per family of files, each with the four functions of `hebbseg.data.imagefile.FileType`."""

@@ -1,0 +1,165 @@
+"""NRRD, MetaImage and DICOM through SimpleITK: axes slowest first (z, y, x), as SimpleITK's arrays are.
+
+A single slice is a 2D image. A DICOM series is a folder of its slices; a single DICOM file is 2D unless it has frames.
+Masks of DICOM images are written as NIfTI in the same place in space: DICOM itself has no plain label image.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import SimpleITK as sitk
+
+from hebbseg.data.cases import ClassInfo, DataError
+from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_values
+
+# ITK's warnings go straight to the terminal, past Python; what matters in them comes back as an exception.
+sitk.ProcessObject.SetGlobalWarningDisplay(False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItkGeometry:
+    """As ITK lists them: x first."""
+
+    size: tuple[int, ...]
+    origin: tuple[float, ...]
+    spacing: tuple[float, ...]
+    direction: tuple[float, ...]
+
+
+def read_header(path: Path) -> Header:
+    files = _series_files(path) if path.is_dir() else [path]
+    reader = _reader(files[0])
+    size = reader.GetSize()
+    if len(files) > 1:
+        spacing = (*reader.GetSpacing()[:2], _slice_distance(reader, _reader(files[-1]), len(files)))
+        return Header(
+            channels=reader.GetNumberOfComponents(),
+            shape=(len(files), *size[:2][::-1]),
+            spacing_mm=spacing[::-1],
+            affine=_affine(reader, spacing),
+        )
+    dims = _dims(size)
+    return Header(
+        channels=reader.GetNumberOfComponents() * int(np.prod(size[3:], dtype=int)),
+        shape=size[:dims][::-1],
+        spacing_mm=_in_array_order(reader.GetSpacing(), dims),
+        affine=_affine(reader, reader.GetSpacing()) if len(size) == 3 else None,
+    )
+
+
+def read_image(path: Path) -> Image:
+    image = _read(path)
+    array = _channels_first(image)
+    geometry = ItkGeometry(
+        size=image.GetSize()[:3],
+        origin=image.GetOrigin()[:3],
+        spacing=image.GetSpacing()[:3],
+        direction=tuple(_direction(image)),
+    )
+    return Image(
+        array=np.ascontiguousarray(array),
+        path=path,
+        spacing_mm=_in_array_order(image.GetSpacing(), array.ndim - 1),
+        geometry=geometry,
+    )
+
+
+def read_labels(path: Path) -> RawMask:
+    array = _channels_first(_read(path))
+    if len(array) == 1:
+        return RawMask(values=array[0])
+    if len(array) not in (3, 4):
+        raise DataError(path, f"a mask with {len(array)} channels", "Masks have one number per voxel.")
+    values, colour = grey_or_colour(np.moveaxis(array, 0, -1))  # (3, *spatial) → (*spatial, 3)
+    return RawMask(values=values, colour=colour)
+
+
+def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
+    geometry: ItkGeometry = like.geometry
+    values = user_values(indices, classes).reshape(geometry.size[::-1])  # a single slice gets its third axis back
+    mask = sitk.GetImageFromArray(values)
+    mask.SetOrigin(geometry.origin)
+    mask.SetSpacing(geometry.spacing)
+    mask.SetDirection(geometry.direction)
+    sitk.WriteImage(mask, str(path), useCompression=True)
+
+
+def _reader(path: Path) -> Any:
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    reader.ReadImageInformation()
+    return reader
+
+
+def _slice_distance(first: Any, last: Any, slices: int) -> float:
+    """As ITK has it when it reads the series: from the first slice to the last, in equal steps."""
+    return float(np.linalg.norm(np.subtract(last.GetOrigin(), first.GetOrigin())) / (slices - 1))
+
+
+def _affine(reader: Any, spacing: Sequence[float]) -> tuple[float, ...]:
+    """From ITK's left and posterior to NIfTI's right and anterior."""
+    affine = np.eye(4)
+    affine[:3, :3] = np.asarray(reader.GetDirection()).reshape(3, 3) * np.asarray(spacing)
+    affine[:3, 3] = reader.GetOrigin()
+    return tuple(float(part) for part in (np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine).ravel())
+
+
+def _read(path: Path) -> Any:
+    if not path.is_dir():
+        return sitk.ReadImage(str(path))
+    files = _series_files(path)
+    if len(files) == 1:
+        return sitk.ReadImage(str(files[0]))
+    reader = sitk.ImageSeriesReader()
+    reader.SetFileNames([str(file) for file in files])
+    return reader.Execute()
+
+
+def _series_files(folder: Path) -> list[Path]:
+    """The slices of the one series of a folder, ordered in space."""
+    series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
+    if not series:
+        raise DataError(folder, "no readable DICOM slice in this folder", "Export the series again, one per folder.")
+    if len(series) > 1:
+        raise DataError(folder, f"{len(series)} DICOM series in one folder", "Put each series into its own folder.")
+    names = sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), series[0])
+    unread = sorted({entry.name for entry in folder.iterdir() if _is_slice(entry)} - {Path(n).name for n in names})
+    if unread:
+        raise DataError(
+            folder / unread[0],
+            f"not readable as a DICOM slice of its series ({len(unread)} such of {len(names) + len(unread)})",
+            "Copy or export the file again, or remove it if it does not belong to the series.",
+        )
+    return [Path(name) for name in names]
+
+
+def _is_slice(entry: Path) -> bool:
+    return entry.suffix.lower() in (".dcm", ".ima", "") and not entry.name.startswith(".") and entry.name != "DICOMDIR"
+
+
+def _dims(size: tuple[int, ...]) -> int:
+    return 2 if len(size) == 2 or size[2] == 1 else 3
+
+
+def _direction(image: Any) -> Sequence[float]:
+    dims = image.GetDimension()
+    if dims <= 3:
+        return image.GetDirection()
+    return np.asarray(image.GetDirection()).reshape(dims, dims)[:3, :3].ravel().tolist()
+
+
+def _in_array_order(spacing: tuple[float, ...], dims: int) -> tuple[float, ...]:
+    return tuple(float(step) for step in spacing[:dims][::-1])
+
+
+def _channels_first(image: Any) -> np.ndarray:
+    array = sitk.GetArrayFromImage(image)
+    size = image.GetSize()
+    spatial = size[: _dims(size)][::-1]
+    components = image.GetNumberOfComponentsPerPixel()
+    if components == 1:
+        return array.reshape(-1, *spatial)  # ([T,] Z, Y, X) → (T, *spatial)
+    return np.moveaxis(array.reshape(*spatial, components), -1, 0)  # (*spatial, C) → (C, *spatial)

@@ -1,0 +1,95 @@
+"""NIfTI through nibabel: axes in the file's own order (x, y, z), trailing axes as channels.
+
+A third axis of length one makes a 2D image; further axes (time, components) are channels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+
+from hebbseg.data.cases import ClassInfo, DataError
+from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_values
+
+_MM_PER = {"meter": 1000.0, "micron": 1e-3}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NiftiGeometry:
+    kind: type
+    affine: np.ndarray
+    header: Any
+    shape: tuple[int, ...]
+
+
+def read_header(path: Path) -> Header:
+    volume = nibabel.load(path)
+    shape = _spatial(volume.shape, path)
+    components = len(volume.header.get_data_dtype().names or "1")
+    channels = int(np.prod(volume.shape[3:], dtype=int)) * components
+    affine = tuple(float(part) for part in volume.affine.ravel())
+    spacing_mm = _spacing_mm(volume, len(shape))
+    return Header(channels=channels, shape=shape, spacing_mm=spacing_mm, axes="xyz", affine=affine)
+
+
+def read_image(path: Path) -> Image:
+    volume = nibabel.load(path)
+    shape = _spatial(volume.shape, path)
+    values = _values(volume)
+    array = np.moveaxis(values.reshape(*shape, -1), -1, 0)  # (X, Y[, Z], …) → (X, Y[, Z], C) → (C, X, Y[, Z])
+    geometry = NiftiGeometry(
+        kind=type(volume), affine=volume.affine, header=volume.header.copy(), shape=volume.shape[:3]
+    )
+    return Image(
+        array=np.ascontiguousarray(array),
+        path=path,
+        spacing_mm=_spacing_mm(volume, len(shape)),
+        axes="xyz",
+        geometry=geometry,
+    )
+
+
+def read_labels(path: Path) -> RawMask:
+    volume = nibabel.load(path)
+    shape = _spatial(volume.shape, path)
+    values = _values(volume).reshape(*shape, -1)  # (X, Y[, Z], …) → (X, Y[, Z], C)
+    if values.shape[-1] == 1:
+        return RawMask(values=values[..., 0], axes="xyz")
+    if values.shape[-1] in (3, 4) and volume.header.get_data_dtype().names:
+        values, colour = grey_or_colour(values)
+        return RawMask(values=values, colour=colour, axes="xyz")
+    raise DataError(path, f"a mask with {values.shape[-1]} channels", "Masks have one number per voxel.")
+
+
+def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
+    """The image's affine, both its transforms with their codes, its units and its number of axes (channels apart)."""
+    geometry: NiftiGeometry = like.geometry
+    values = user_values(indices, classes).reshape(geometry.shape)  # a 2D image gets its axes of length one back
+    header = geometry.header.copy()
+    header.set_data_shape(values.shape)
+    header.set_data_dtype(values.dtype)
+    header["cal_min"] = header["cal_max"] = 0
+    nibabel.save(geometry.kind(values, geometry.affine, header), path)
+
+
+def _spatial(shape: tuple[int, ...], path: Path) -> tuple[int, ...]:
+    if len(shape) < 2:
+        raise DataError(path, f"an array of shape {shape}", "Images have two or three spatial axes.")
+    spatial = shape[:3]
+    return spatial[:2] if len(spatial) == 3 and spatial[2] == 1 else spatial
+
+
+def _values(volume: Any) -> np.ndarray:
+    values = np.asanyarray(volume.dataobj)
+    if values.dtype.names:  # RGB triples: one structured value per voxel
+        values = np.stack([values[name] for name in values.dtype.names], axis=-1)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _spacing_mm(volume: Any, dims: int) -> tuple[float, ...] | None:
+    units = volume.header.get_xyzt_units()[0] if hasattr(volume.header, "get_xyzt_units") else "mm"
+    spacing = tuple(float(zoom) * _MM_PER.get(units, 1.0) for zoom in volume.header.get_zooms()[:dims])
+    return spacing if all(step > 0 for step in spacing) else None

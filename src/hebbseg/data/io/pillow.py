@@ -1,0 +1,144 @@
+"""PNG, JPEG, BMP and GIF through Pillow: always 2D, rows × columns, no spacing (their dots per inch are a screen's)."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as Pillow
+from PIL import ImageOps
+
+from hebbseg.data.cases import ClassInfo, DataError
+from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_colours, user_values
+
+_EXIF_ORIENTATION = 0x0112
+_OPACITY_MODES = {"LA", "La", "PA", "RGBA", "RGBa"}
+# Colour types of PNG: 2 colour, 4 grey with opacity, 6 colour with opacity.
+_GREY_WITH_OPACITY = 4
+_HALVED_BY_PILLOW = {2, _GREY_WITH_OPACITY, 6}
+_GREY_MODES = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
+
+
+def read_header(path: Path) -> Header:
+    with _opened(path) as picture:
+        width, height = picture.size
+        if _orientation(picture) >= 5:  # the four orientations that lie on their side
+            width, height = height, width
+        grey = picture.mode in _GREY_MODES or (picture.mode == "P" and _is_grey(_palette(picture)))
+        grey = grey or _deep_png_kind(path) == _GREY_WITH_OPACITY  # which Pillow opens as colour
+        opacity = picture.mode in _OPACITY_MODES or "transparency" in picture.info
+        return Header(channels=1 if grey else 3, shape=(height, width), opacity=opacity)
+
+
+def read_image(path: Path) -> Image:
+    """Opacity is dropped, palettes are looked up, 1-bit becomes 0/255, photographs are turned as their EXIF says."""
+    with _opened(path) as picture:
+        if _deep_png_kind(path) is not None:
+            pixels = _deep_png(path)
+        elif picture.mode == "P":
+            palette = _palette(picture)
+            pixels = palette[np.asarray(picture)]
+            pixels = pixels[..., 0] if _is_grey(palette) else pixels
+        else:
+            pixels = _pixels(picture)
+    array = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels[..., :3], -1, 0)  # (H, W[, C]) → (C, H, W)
+    return Image(array=np.ascontiguousarray(array), path=path)
+
+
+def read_labels(path: Path) -> RawMask:
+    with _opened(path) as picture:
+        if picture.mode == "P":
+            return RawMask(values=np.asarray(picture), palette=_palette(picture))
+        lossy = picture.format == "JPEG"
+        values = _pixels(picture) if _deep_png_kind(path) is None else _deep_png(path)
+    colour = False
+    if values.ndim == 3:  # (H, W, 3)
+        values, colour = grey_or_colour(values)
+    return RawMask(values=values, colour=colour, lossy=lossy)
+
+
+def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
+    """Colours as colours, palettes as palettes, numbers as 8 or 16 bits."""
+    colours = user_colours(indices, classes)
+    if colours is not None:
+        Pillow.fromarray(colours).save(path)
+        return
+    values = user_values(indices, classes)
+    if values.dtype == np.uint8:
+        picture = Pillow.fromarray(values)
+        colours_of = {c.value: c.colour for c in classes if c.colour is not None}
+        if len(colours_of) == len(classes):
+            palette = [colours_of.get(value, (0, 0, 0)) for value in range(256)]
+            picture.putpalette([part for colour in palette for part in colour])
+        picture.save(path)
+    elif values.dtype == np.uint16 and path.suffix.lower() == ".png":
+        Pillow.fromarray(values).save(path)
+    else:
+        raise DataError(
+            path,
+            f"a {path.suffix} file cannot hold the class values {sorted(str(c.value) for c in classes)}",
+            "Give values from 0 to 255 in the label map.",
+        )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Pillow.Image]:
+    with warnings.catch_warnings():
+        # Pillow warns of large pictures long before it refuses them; histology has nothing but large pictures.
+        warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
+        try:
+            picture = Pillow.open(path)
+        except Pillow.DecompressionBombError as error:
+            raise DataError(path, f"too large to be read whole ({error})", "Cut it into tiles first.") from error
+    with picture:
+        yield picture
+
+
+def _orientation(picture: Pillow.Image) -> int:
+    return int(picture.getexif().get(_EXIF_ORIENTATION, 1)) if picture.format == "JPEG" else 1
+
+
+def _pixels(picture: Pillow.Image) -> np.ndarray:
+    """(H, W) or (H, W, 3); everything but indexed pictures."""
+    if _orientation(picture) != 1:
+        picture = ImageOps.exif_transpose(picture)
+    if picture.mode == "1":
+        return np.asarray(picture.convert("L"))
+    if picture.mode in ("LA", "La"):
+        return np.asarray(picture)[..., 0]
+    if picture.mode in _GREY_MODES:
+        values = np.asarray(picture)
+        return values.astype(values.dtype.newbyteorder("="))
+    return np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
+
+
+def _palette(picture: Pillow.Image) -> np.ndarray:
+    """(256, 3) colours of an indexed picture; indices the file gives no colour are black."""
+    colours = np.asarray(picture.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
+    return np.concatenate([colours, np.zeros((256 - len(colours), 3), np.uint8)])
+
+
+def _is_grey(palette: np.ndarray) -> bool:
+    return bool((palette == palette[:, :1]).all())
+
+
+def _deep_png_kind(path: Path) -> int | None:
+    """PNG's colour type where the file has 16 bits per channel, which Pillow would quietly halve; else None.
+
+    Plain grey is not among them: Pillow reads its 16 bits.
+    """
+    if path.suffix.lower() != ".png":
+        return None
+    with path.open("rb") as file:
+        start = file.read(26)
+    deep = start[24:25] == b"\x10" and start[25] in _HALVED_BY_PILLOW
+    return start[25] if deep else None
+
+
+def _deep_png(path: Path) -> np.ndarray:
+    """(H, W) or (H, W, 3), without opacity."""
+    import imagecodecs
+
+    pixels = imagecodecs.png_decode(path.read_bytes())
+    return pixels[..., 0] if pixels.shape[-1] == 2 else pixels[..., :3]

@@ -1,0 +1,185 @@
+"""TIFF through tifffile: 8 and 16 bit, float, samples or named channels as channels, pages as a volume's slices.
+
+What counts as what: samples (RGB) and the ``C`` axis of ImageJ and OME files are channels; every other axis longer than
+one besides rows and columns is depth, so a file of several pages is a volume, pages × rows × columns.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+
+from hebbseg.data.cases import ClassInfo, DataError
+from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_colours, user_values
+
+_MM_PER = {"m": 1000.0, "cm": 10.0, "mm": 1.0, "um": 1e-3, "µm": 1e-3, "μm": 1e-3, "micron": 1e-3, "nm": 1e-6}
+_CHANNEL_AXES = "SC"
+_OPACITY = (1, 2)  # EXTRASAMPLES: associated, unassociated alpha
+
+
+def read_header(path: Path) -> Header:
+    with tifffile.TiffFile(path) as file:
+        series = _only_series(file, path)
+        channel, spatial = _axes(series, path)
+        channels = int(np.prod([series.shape[axis] for axis in channel], dtype=int))
+        opacity = channels > 1 and _has_opacity(series)
+        channels -= int(opacity)
+        if series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE and channels == 1:
+            channels = 3
+        return Header(
+            channels=channels,
+            shape=tuple(series.shape[axis] for axis in spatial),
+            spacing_mm=_spacing_mm(file, len(spatial)),
+            opacity=opacity,
+        )
+
+
+def read_image(path: Path) -> Image:
+    with tifffile.TiffFile(path) as file:
+        array = _pixels(file, path)  # (C, *spatial)
+        keyframe = file.series[0].keyframe
+        if keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE and len(array) == 1:
+            array = np.moveaxis(_palette(keyframe)[array[0]], -1, 0)  # (*spatial, 3) → (3, *spatial)
+        return Image(
+            array=np.ascontiguousarray(array),
+            path=path,
+            spacing_mm=_spacing_mm(file, array.ndim - 1),
+            geometry=_resolution(file),
+        )
+
+
+def read_labels(path: Path) -> RawMask:
+    with tifffile.TiffFile(path) as file:
+        array = _pixels(file, path)
+        keyframe = file.series[0].keyframe
+        lossy = keyframe.compression in (tifffile.COMPRESSION.JPEG, tifffile.COMPRESSION.OJPEG)
+        if len(array) == 1:
+            palette = _palette(keyframe) if keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE else None
+            return RawMask(values=array[0], palette=palette, lossy=lossy)
+    if len(array) not in (3, 4):
+        raise DataError(path, f"a mask with {len(array)} channels", "Masks have one channel, or three of colour.")
+    values, colour = grey_or_colour(np.moveaxis(array, 0, -1))  # (3, *spatial) → (*spatial, 3)
+    return RawMask(values=values, colour=colour, lossy=lossy)
+
+
+def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
+    """One page per slice, with the resolution (and ImageJ's or OME's unit and slice distance) of the image."""
+    geometry = like.geometry or {"resolution": {}, "imagej": None, "ome": None}
+    axes = "ZYX"[-indices.ndim :]
+    colours = user_colours(indices, classes)
+    if colours is not None:
+        tifffile.imwrite(path, colours, photometric="rgb", compression="zlib", **geometry["resolution"])
+        return
+    values = user_values(indices, classes)
+    if geometry["imagej"] is not None and values.dtype in (np.uint8, np.uint16):
+        metadata = {"axes": axes, **geometry["imagej"]}
+        tifffile.imwrite(path, values, imagej=True, metadata=metadata, **geometry["resolution"])
+        return
+    options: dict[str, Any] = {"photometric": "minisblack", "compression": "zlib", **geometry["resolution"]}
+    if geometry["ome"] is not None:
+        tifffile.imwrite(path, values, ome=True, metadata={"axes": axes, **geometry["ome"]}, **options)
+    else:
+        tifffile.imwrite(path, values, metadata=None, **options)
+
+
+def _only_series(file: tifffile.TiffFile, path: Path) -> Any:
+    if len(file.series) != 1:
+        shapes = ", ".join(str(series.shape) for series in file.series[:4])
+        raise DataError(
+            path,
+            f"pages of {len(file.series)} different kinds ({shapes})",
+            "Export the one image that is meant into a file of its own.",
+        )
+    return file.series[0]
+
+
+def _axes(series: Any, path: Path) -> tuple[list[int], list[int]]:
+    """Positions of the channel axes and of the spatial axes (depth, if any, then rows, then columns)."""
+    channel = [axis for axis, letter in enumerate(series.axes) if letter in _CHANNEL_AXES]
+    plane = [series.axes.index("Y"), series.axes.index("X")]
+    depth = [axis for axis, size in enumerate(series.shape) if axis not in (*channel, *plane) and size > 1]
+    if len(depth) > 1:
+        raise DataError(
+            path, f"axes {series.axes} of sizes {series.shape}: more than a volume", "Export one time point per file."
+        )
+    return channel, depth + plane
+
+
+def _pixels(file: tifffile.TiffFile, path: Path) -> np.ndarray:
+    """(C, *spatial); 1-bit as 0/255, white-is-zero turned over, opacity dropped."""
+    series = _only_series(file, path)
+    channel, spatial = _axes(series, path)
+    shape = tuple(series.shape[axis] for axis in spatial)
+    pixels = series.asarray()
+    rest = [axis for axis in range(pixels.ndim) if axis not in (*channel, *spatial)]
+    # axes as filed → (channels…, singletons…, *spatial) → (C, *spatial)
+    pixels = pixels.transpose([*channel, *rest, *spatial]).reshape(-1, *shape)
+    if len(pixels) > 1 and _has_opacity(series):
+        pixels = pixels[:-1]
+    if pixels.dtype == np.bool_:
+        pixels = pixels.astype(np.uint8) * 255
+    if series.keyframe.photometric == tifffile.PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
+        pixels = np.iinfo(pixels.dtype).max - pixels
+    return pixels
+
+
+def _has_opacity(series: Any) -> bool:
+    extra = series.keyframe.extrasamples
+    return len(extra) == 1 and int(extra[0]) in _OPACITY
+
+
+def _palette(keyframe: Any) -> np.ndarray:
+    return (np.asarray(keyframe.colormap).T >> 8).astype(np.uint8)  # (3, n) 16 bit → (n, 3) 8 bit
+
+
+def _resolution(file: tifffile.TiffFile) -> dict[str, Any]:
+    """What `write_mask` repeats: the resolution tags, and ImageJ's or OME's own words."""
+    page = file.series[0].keyframe
+    resolution = {}
+    if "XResolution" in page.tags and "YResolution" in page.tags:
+        resolution = {
+            "resolution": (page.tags["XResolution"].value, page.tags["YResolution"].value),
+            "resolutionunit": page.tags["ResolutionUnit"].value if "ResolutionUnit" in page.tags else None,
+        }
+    imagej = file.imagej_metadata
+    kept = {key: imagej[key] for key in ("spacing", "unit") if key in imagej} if imagej is not None else None
+    ome = _ome_sizes(file.ome_metadata) if file.ome_metadata else None
+    return {"resolution": resolution, "imagej": kept, "ome": ome}
+
+
+def _ome_sizes(xml: str) -> dict[str, Any]:
+    """{"PhysicalSizeX": 0.5, "PhysicalSizeXUnit": "µm", …} of the first image."""
+    sizes = {f"PhysicalSize{axis}": float(size) for axis, size in re.findall(r'PhysicalSize([XYZ])="([^"]+)"', xml)}
+    units = {f"PhysicalSize{axis}Unit": unit for axis, unit in re.findall(r'PhysicalSize([XYZ])Unit="([^"]+)"', xml)}
+    return {**sizes, **units}
+
+
+def _spacing_mm(file: tifffile.TiffFile, dims: int) -> tuple[float, ...] | None:
+    """Spacing of (depth,) rows, columns, where the file states a unit of length. Inches are a printer's: ignored."""
+    facts = _resolution(file)
+    letters = "ZYX"[-dims:]
+    if facts["ome"] is not None:
+        sizes = [facts["ome"].get(f"PhysicalSize{axis}") for axis in letters]
+        units = [_MM_PER.get(facts["ome"].get(f"PhysicalSize{axis}Unit", "µm")) for axis in letters]
+        if all(size is not None and unit is not None for size, unit in zip(sizes, units, strict=True)):
+            return tuple(size * unit for size, unit in zip(sizes, units, strict=True))
+        return None
+    if not facts["resolution"]:
+        return None
+    in_plane = []
+    for numerator, denominator in reversed(facts["resolution"]["resolution"]):
+        if not numerator or not denominator:
+            return None
+        in_plane.append(denominator / numerator)
+    if facts["imagej"] is not None:
+        unit = str(facts["imagej"].get("unit", "")).replace("\\u00B5", "µ")
+        millimetres = _MM_PER.get(unit)
+        between = [facts["imagej"].get("spacing", 1.0)] if dims == 3 else []
+    elif facts["resolution"]["resolutionunit"] == tifffile.RESUNIT.CENTIMETER and dims == 2:
+        millimetres, between = 10.0, []
+    else:
+        return None
+    return None if millimetres is None else tuple(float(size) * millimetres for size in [*between, *in_plane])

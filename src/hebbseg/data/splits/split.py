@@ -1,0 +1,257 @@
+"""Who is trained on and who is tested: drawn once, saved, hashed, the same on every machine."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hebbseg.atomic_files import write_json
+from hebbseg.data.cases import Case, Source
+from hebbseg.data.splits.draw import Regime, drawn_order, drawn_units, folds_of, hold_out
+from hebbseg.errors import HebbsegError, did_you_mean
+
+PROTOCOLS = ("few-label", "paper")
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCases:
+    """All that code which trains or selects may know: ids of cases, none of them a test case.
+
+    ``labelled`` is in drawing order, so that a smaller regime is its beginning; ``unlabelled`` (images whose masks are
+    missing or not to be looked at) and ``validation`` are sorted.
+    """
+
+    labelled: tuple[str, ...]
+    unlabelled: tuple[str, ...]
+    validation: tuple[str, ...] = ()
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Every image that may be learned from, with or without its mask, sorted."""
+        return tuple(sorted((*self.labelled, *self.unlabelled)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """How a split came about. ``grouped``: no group (patient, subject) has cases on two sides."""
+
+    source: str
+    protocol: str
+    seed: int
+    labelled: str
+    test: str
+    folds: int | None
+    fold: int | None
+    grouped: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Training cases and test cases. Training code is handed ``split.training`` and never the split itself."""
+
+    training: TrainingCases
+    test: tuple[str, ...]
+    provenance: Provenance
+
+    @property
+    def hash(self) -> str:
+        """sha256 of everything in the split: two runs with the same hash saw the same cases in the same roles."""
+        text = json.dumps(self._content(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        write_json(path, {"hash": self.hash, **self._content()})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Split":
+        """Reads a saved split and checks that nobody has changed it since."""
+        path = Path(path)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            training = {name: tuple(ids) for name, ids in content["training"].items()}
+            provenance = {**content["provenance"], "notes": tuple(content["provenance"]["notes"])}
+            split = cls(
+                training=TrainingCases(**training), test=tuple(content["test"]), provenance=Provenance(**provenance)
+            )
+            stated = content["hash"]
+        except FileNotFoundError:
+            raise HebbsegError(
+                f"{path}: there is no such file. A split is written to split.json by training."
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise HebbsegError(
+                f"{path}: this is not a split of ours ({type(error).__name__}: {error}). Draw it again, or restore it."
+            ) from error
+        if split.hash != stated:
+            raise HebbsegError(
+                f"{path}: the hash in the file is {str(stated)[:12]}…, but its content hashes to {split.hash[:12]}…: "
+                "it was changed after it was written. Restore the file, or draw a new split; the two don't compare."
+            )
+        return split
+
+    def check_against(self, source: Source) -> None:
+        """Raises if the source lacks a case of this split (it names another data set, or files were moved)."""
+        known = {case.id for case in source.cases}
+        roles = (*self.training.images, *self.training.validation, *self.test)
+        missing = sorted(set(roles) - known)
+        if missing:
+            raise HebbsegError(
+                f"The split (drawn from {self.provenance.source}) names {len(missing)} cases that {source.name} does "
+                f"not have, first {missing[0]!r}. Use the data it was drawn from, or draw a new split."
+            )
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "provenance": asdict(self.provenance),
+            "training": asdict(self.training),
+            "test": self.test,
+        }
+
+
+def make_split(
+    source: Source,
+    *,
+    labelled: str | float = "100%",
+    seed: int = 0,
+    protocol: str = "few-label",
+    folds: int | None = None,
+    fold: int | None = None,
+    validation: float | None = None,
+    test: str | float = "auto",
+) -> Split:
+    """Draws a split. No mask is opened.
+
+    The sides are drawn by group, so that no patient is on two of them; a case without a group is its own. Only cases
+    with a mask are labelled, validation or test; those without are unlabelled training images, unless their group is
+    on another side: then they are left out and a note says so. If all masks belong to one group there is no way to
+    keep it together: the cases are drawn one by one, ``grouped`` is False and a note says what that means.
+
+    Arguments:
+        labelled: ``"10%"`` or 0.1 (a share of the training cases with masks, rounded up) or ``"8"`` or 8 (a number).
+            For one seed the regimes are nested: 1 % ⊂ 2 % ⊂ 5 %. 0 gives a split for stage 1 alone.
+        seed: another draw.
+        protocol: ``"few-label"`` (no validation) or ``"paper"`` (folds, and a tenth of the training cases validates).
+        folds, fold: test on fold number ``fold`` (0 … folds − 1, default 0) of ``folds``. The paper protocol has 10
+            folds, 5 for volumes, unless told otherwise.
+        validation: share of the training cases with masks that is kept for selection; default by protocol.
+        test: ``"auto"`` (folds if there are any, else the published test side, else 20 %), ``"official"``, or a share
+            (0 for none).
+    """
+    regime = Regime.parse(labelled)
+    if protocol not in PROTOCOLS:
+        raise HebbsegError(f"protocol={protocol!r} is unknown. {did_you_mean(protocol, PROTOCOLS)}")
+    if protocol == "paper" and folds is None and test == "auto":
+        folds = 5 if source.spatial_dims == 3 else 10
+    if folds is not None and fold is None:
+        fold = 0
+    if validation is None:
+        validation = 0.1 if protocol == "paper" else 0.0
+    _check_options(folds, fold, validation, test)
+    notes: list[str] = []
+    cases = sorted(source.cases, key=lambda case: case.id)
+    if not any(case.has_mask for case in cases):
+        if not regime.is_nothing:
+            raise HebbsegError(
+                f"{source.name}: none of the {len(cases)} cases has a mask, so there is nothing to train or test a "
+                "segmenter on. Add masks, or learn from the images alone with `hebbseg pretrain` (labelled=0)."
+            )
+        test = "official" if any(case.subset == "test" for case in cases) else 0.0
+        folds, fold, validation = None, None, 0.0
+        notes.append("No case has a mask: nothing is held out but a published test side.")
+    training_side, test_side, how = _test_side(source.name, cases, folds, fold, test, seed, notes)
+    validation_side: list[Case] = []
+    if validation:
+        units = drawn_units(training_side, seed=seed, purpose="validation", notes=notes)
+        training_side, validation_side = hold_out(units, validation, purpose="validation")
+    order = drawn_order([case.id for case in training_side if case.has_mask], seed=seed, purpose="labelled")
+    chosen = tuple(order[: regime.count(len(order), source.name)])
+    training = TrainingCases(
+        labelled=chosen,
+        unlabelled=tuple(sorted({case.id for case in training_side} - set(chosen))),
+        validation=_with_masks(validation_side, "validation", notes),
+    )
+    return Split(
+        training=training,
+        test=_with_masks(test_side, "test", notes),
+        provenance=Provenance(
+            source=source.name,
+            protocol=protocol,
+            seed=seed,
+            labelled=regime.text,
+            test=how,
+            folds=folds,
+            fold=fold,
+            grouped=_keeps_groups(training_side, validation_side, test_side, how, notes),
+            notes=tuple(notes),
+        ),
+    )
+
+
+def _check_options(folds: int | None, fold: int | None, validation: float, test: str | float) -> None:
+    if isinstance(test, str) and test not in ("auto", "official"):
+        raise HebbsegError(f"test={test!r}: allowed are 'auto', 'official', or a share from 0 to below 1.")
+    for name, share in (("validation", validation), ("test", test)):
+        if not isinstance(share, str) and not 0 <= share < 1:
+            raise HebbsegError(f"{name}={share}: allowed is a share of the cases from 0 to below 1, as in {name}=0.2.")
+    if folds is None:
+        if fold is not None:
+            raise HebbsegError(f"fold={fold}: of how many? Say so, as in folds=10.")
+    elif test != "auto":
+        raise HebbsegError(f"folds={folds} and test={test!r}: a fold is the test side already. Leave one of them out.")
+    elif folds < 2 or fold is None or not 0 <= fold < folds:
+        raise HebbsegError(f"folds={folds}, fold={fold}: allowed are folds from 2 on, and fold from 0 to folds - 1.")
+
+
+def _test_side(
+    name: str,
+    cases: list[Case],
+    folds: int | None,
+    fold: int | None,
+    test: str | float,
+    seed: int,
+    notes: list[str],
+) -> tuple[list[Case], list[Case], str]:
+    """Training side, test side, and in words how they were told apart."""
+    published = [case for case in cases if case.subset == "test"]
+    if test == "official" and not published:
+        raise HebbsegError(f"{name}: test='official', but no case is marked as one. Take a share, as in test=0.2.")
+    if folds is not None and fold is not None:
+        parts = folds_of(drawn_units(cases, seed=seed, purpose="test", notes=notes), folds)
+        held = {case.id for case in parts[fold]}
+        return [c for c in cases if c.id not in held], parts[fold], f"fold {fold} of {folds}"
+    if test == "official" or (test == "auto" and any(case.has_mask for case in published)):
+        return [case for case in cases if case.subset != "test"], published, "official"
+    if test == 0:
+        return cases, [], "none"
+    if test == "auto" and published:
+        cases = [case for case in cases if case.subset != "test"]
+        notes.append(f"{len(published)} cases of the published test side have no mask: neither trained on nor scored.")
+    share = 0.2 if isinstance(test, str) else test
+    training, held_out = hold_out(drawn_units(cases, seed=seed, purpose="test", notes=notes), share, purpose="test")
+    return training, held_out, f"{share * 100:g}% held out"
+
+
+def _with_masks(side: list[Case], what: str, notes: list[str]) -> tuple[str, ...]:
+    without = sum(not case.has_mask for case in side)
+    if without:
+        notes.append(f"{without} cases without mask belong to the {what} side: neither trained on nor scored.")
+    return tuple(sorted(case.id for case in side if case.has_mask))
+
+
+def _keeps_groups(training: list[Case], validation: list[Case], test: list[Case], how: str, notes: list[str]) -> bool:
+    """Whether every group is on one side only; notes name a published split's groups, or say that none are known."""
+    if all(case.group is None for case in (*training, *validation, *test)):
+        notes.append("No groups (patients) are known: every case counted as its own.")
+    sides = [{case.group for case in side if case.group is not None} for side in (training, validation, test)]
+    divided = (sides[0] & sides[1]) | (sides[0] & sides[2]) | (sides[1] & sides[2])
+    if divided and how == "official":
+        shown = ", ".join(sorted(divided)[:10]) + (" …" if len(divided) > 10 else "")
+        notes.append(
+            f"The published split has {len(divided)} groups (patients) on both sides ({shown}); it is kept as "
+            "published, and scores flatter what the model does on new patients."
+        )
+    return not divided

@@ -1,0 +1,82 @@
+"""A run without stage 2: how much of the segmentation a linear layer reads from the features of stage 1."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hebbseg.atomic_files import write_json
+from hebbseg.cli.progress import Reporter
+from hebbseg.config import Settings
+from hebbseg.data.cases import Source
+from hebbseg.data.store import CaseStore
+from hebbseg.evaluation.linear_probe import linear_probe
+from hebbseg.hebbian.diagnostics import as_dict
+from hebbseg.networks.unet import UNet
+from hebbseg.runs.context import Run
+from hebbseg.runs.dataset import draw_split
+from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.train import Starts
+from hebbseg.training.distributed import make_fabric
+
+HALVES = {"enc": "encoder", "dec": "decoder"}
+
+
+def probe(
+    settings: Settings,
+    out: Path,
+    *,
+    source: Source,
+    reporter: Reporter,
+    starts: Starts | None = None,
+    notes: Mapping[str, Any] | None = None,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Stage 1, then a linear layer per level, fitted on the labelled training cases and measured on the test cases.
+
+    Leaves run.json, split.json, pretrain.json and summary.json (see `hebbseg.experiments`) in ``out``.
+    """
+    split = draw_split(settings, source, reporter)
+    folder = RunFolder(out)
+    folder.begin(settings, split, resume=resume)
+    if notes:
+        folder.note(**notes)
+    this = Run(settings, source, split.training, make_fabric(settings))
+    classes = len(source.classes)
+    network, first = starts(this, 0) if starts else this.initialise(classes, settings.seed)
+    if first.diagnostics:
+        write_json(folder / "pretrain.json", as_dict(first.diagnostics))
+    held_out = CaseStore(source=source, preparation=this.preparation, images=split.test, masks=split.test)
+    scores = linear_probe(
+        network.eval().features,
+        list(_examples(this.store, split.training.labelled, network)),
+        _examples(held_out, split.test, network),
+        n_classes=classes,
+        generator=torch.Generator().manual_seed(settings.seed),
+        multiple_of=2 ** (len(settings.features) - 1),
+    )
+    summary = {
+        "kind": "probe",
+        "n": len(split.test),
+        "fitted": len(split.training.labelled),
+        "levels": {_module_name(name): {"dice": dice} for name, dice in scores.items()},
+        "split_notes": list(split.provenance.notes),
+    }
+    write_json(folder / "summary.json", summary)
+    folder.note(status="done", seconds=round(folder.seconds, 1))
+    return summary
+
+
+def _examples(store: CaseStore, ids: Sequence[str], network: UNet) -> Iterator[tuple[Tensor, Tensor]]:
+    device = next(network.parameters()).device
+    for name in ids:
+        yield store.images([name])[0].to(device), store.mask(name).to(device)
+
+
+def _module_name(feature: str) -> str:
+    """``enc0`` → ``encoder.level0``."""
+    half, level = re.fullmatch(r"(enc|dec)(\d+)", feature).groups()  # type: ignore[union-attr]
+    return f"{HALVES[half]}.level{level}"

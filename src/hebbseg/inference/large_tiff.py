@@ -1,0 +1,113 @@
+"""Prediction of pictures that do not fit into memory: mapped from disk, predicted window by window, written in tiles."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
+from hebbseg.data.io.image_file import Image
+from hebbseg.data.io.tiff_map import ReadPart, map_picture, write_mask_in_tiles, write_picture_in_tiles
+from hebbseg.inference.sliding_window import predict_streaming
+from hebbseg.inference.streaming import release_pages
+from hebbseg.reporting.plots.overlay import overlay
+from hebbseg.segmenter import Segmenter
+
+LARGE_PIXELS = 4096 * 4096
+SAMPLE_PIXELS = 1024 * 1024  # for mean, spread and percentiles
+PREVIEW_SIDE = 2048
+BAND_ROWS = 512
+
+
+def is_large(path: Path, segmenters: Sequence[Segmenter]) -> bool:
+    """Whether the image is better streamed, and can be: a large plain TIFF, and models that predict in windows."""
+    first = segmenters[0]
+    if FORMATS.get(suffix_of(path)) != "tiff" or first.spatial_dims != 2 or first.preparation.size is not None:
+        return False
+    if first.window is None or any((s.window, s.preparation) != (first.window, first.preparation) for s in segmenters):
+        return False
+    height, *rest = read_header(path).shape
+    return len(rest) == 1 and height * rest[0] > LARGE_PIXELS and map_picture(path) is not None
+
+
+def predict_large(
+    segmenters: Sequence[Segmenter],
+    path: Path,
+    mask: Path,
+    *,
+    uncertainty: Path | None = None,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> np.ndarray:
+    """Writes the mask of a large TIFF (and, if asked, its uncertainty, 0 … 255) without ever holding the image.
+
+    Memory does not grow with the number of rows. On disk, a byte (two with uncertainty) per pixel is needed meanwhile.
+
+    Returns:
+        A small picture of image and contours, (height, width, 3).
+    """
+    image = map_picture(path)
+    first = segmenters[0]
+    assert image is not None and first.window is not None
+    height, width = image.shape
+    mask.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=mask.parent, prefix=".predicting-") as scratch:
+
+        def mapped(name: str) -> np.ndarray:
+            return np.memmap(Path(scratch) / name, dtype=np.uint8, mode="w+", shape=(height, width))
+
+        classes, doubt = mapped("classes"), None if uncertainty is None else mapped("uncertainty")
+        predict_streaming(
+            [segmenter.network for segmenter in segmenters],
+            image.array,
+            classes,
+            window=first.window,
+            tta=False if first.tta == "none" else first.tta,
+            batch=4,
+            prepare=_preparing(first, image.array),
+            uncertainty_out=doubt,
+            progress=report,
+        )
+        write_mask_in_tiles(mask, (height, width), _parts(classes), image, first.classes)
+        if uncertainty is not None and doubt is not None:
+            write_picture_in_tiles(uncertainty, (height, width), _parts(doubt), image)
+        step = -(-max(height, width) // PREVIEW_SIDE)
+        return overlay(_thinned(image.array, step), _thinned(classes, step))
+
+
+def _preparing(segmenter: Segmenter, image: np.ndarray) -> Callable[[Tensor], Tensor]:
+    """From a window as it is in the file to what the network sees, with statistics of the whole image."""
+    step = max(1, round((image.shape[1] * image.shape[2] / SAMPLE_PIXELS) ** 0.5))
+    sample = _thinned(image, step)
+    of_part = segmenter.preparation.of_parts(segmenter.as_channels(sample.astype(sample.dtype.newbyteorder("="))))
+    return lambda window: segmenter.preparation.to_network(of_part(segmenter.as_channels(window.numpy())))
+
+
+def _thinned(array: np.ndarray, step: int) -> np.ndarray:
+    """Every ``step``-th row and column of a mapped array (…, H, W), read in bands so that no more is in memory."""
+    band = step * max(1, BAND_ROWS // step)
+    parts = []
+    for row in range(0, array.shape[-2], band):
+        parts.append(np.array(array[..., row : row + band : step, ::step]))
+        release_pages(array)
+    return np.concatenate(parts, axis=-2)
+
+
+def _parts(array: np.ndarray) -> ReadPart:
+    """Reads parts of a mapped array (H, W) and lets go, at the beginning of each row of them, of those before."""
+
+    def read(rows: slice, columns: slice) -> np.ndarray:
+        if columns.start == 0:
+            release_pages(array)
+        return np.array(array[rows, columns])
+
+    return read
+
+
+def preview(image: Image, indices: np.ndarray) -> np.ndarray:
+    """Image and contours as one looks at them: pictures with rows down, whatever order their file has."""
+    array = image.array
+    if indices.ndim == 2 and image.axes == "xyz":
+        array, indices = array.transpose(0, 2, 1), indices.T
+    return overlay(array, indices, spacing=image.spacing_mm if indices.ndim == 3 else None)

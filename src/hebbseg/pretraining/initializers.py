@@ -1,0 +1,155 @@
+"""Where the weights of stage 2 come from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.hebbian.diagnostics import LayerDiagnostics
+from hebbseg.methods.options import checked_options
+from hebbseg.networks.model_file import load_model
+from hebbseg.networks.unet import UNet
+from hebbseg.pretraining.hebbian import Stage1, pretrain
+from hebbseg.pretraining.pretext import Pretext, train_pretext
+from hebbseg.pretraining.superpixels import SuperpixelEpisodes
+from hebbseg.pretraining.vae import VariationalAutoEncoder
+from hebbseg.training.ema import recalibrate_norms
+from hebbseg.training.interrupt import Request
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What an initialisation may use: images by batch number, without masks, and how to save and report.
+
+    ``calibration`` are batches that go through all training images once, for norm statistics; ``options`` are those of
+    this initialisation alone, checked.
+    """
+
+    images: Callable[[int], Tensor]
+    calibration: Callable[[], list[Tensor]]
+    stage: Stage1
+    options: Mapping[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] | None = None
+    save: Callable[[dict[str, Any]], None] = lambda state: None
+    report: Callable[[int, int, Row], None] = lambda step, total, row: None
+    request: Request | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initialised:
+    history: list[Row] = field(default_factory=list)
+    diagnostics: dict[str, LayerDiagnostics] = field(default_factory=dict)
+
+
+def random(network: UNet, context: Context) -> Initialised:
+    """The plain random weights: training from scratch."""
+    return Initialised()
+
+
+def random_rescaled(network: UNet, context: Context) -> Initialised:
+    """The control: random weights with all that follows Hebbian learning (rescaling, norm statistics), without learning."""
+    with torch.no_grad():
+        context.stage.plasticity(network, context.stage.layers).restore_norms()
+    recalibrate_norms(network, context.calibration())
+    return Initialised()
+
+
+def hebbian(network: UNet, context: Context) -> Initialised:
+    """Hebbian plasticity on all training images, then filter norms and norm statistics as after a plain initialisation."""
+    result = pretrain(
+        network,
+        context.images,
+        context.stage,
+        state=context.state,
+        save=context.save,
+        report=context.report,
+        request=context.request,
+    )
+    recalibrate_norms(network, context.calibration())
+    return Initialised(history=result.history, diagnostics=result.diagnostics)
+
+
+def vae(network: UNet, context: Context) -> Initialised:
+    """A variational auto-encoder on all training images; its encoder and decoder are the network's."""
+    return _by_pretext(VariationalAutoEncoder(network=network, **context.options), context)
+
+
+def superpix(network: UNet, context: Context) -> Initialised:
+    """Superpixels of all training images, found again in transformed copies."""
+    return _by_pretext(SuperpixelEpisodes(network=network, **context.options), context)
+
+
+def _by_pretext(pretext: Pretext, context: Context) -> Initialised:
+    history = train_pretext(
+        pretext,
+        context.images,
+        state=context.state,
+        save=context.save,
+        report=context.report,
+        request=context.request,
+    )
+    recalibrate_norms(pretext.network, context.calibration())
+    return Initialised(history=history)
+
+
+INITS: dict[str, Callable[[UNet, Context], Initialised]] = {
+    "hebbian": hebbian,
+    "random": random,
+    "random-rescaled": random_rescaled,
+    "vae": vae,
+    "superpix": superpix,
+}
+WITH_OPTIONS: dict[str, type[nn.Module]] = {"vae": VariationalAutoEncoder, "superpix": SuperpixelEpisodes}
+"""The initialisations that have options of their own, and whose constructor's keywords these are."""
+
+
+def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The options with their right types; raises unless ``name`` is an initialisation or a file of pre-trained weights."""
+    if name not in INITS and not Path(name).is_file():
+        raise HebbsegError(
+            f"init={name!r} is neither an initialisation nor a file of pre-trained weights. {did_you_mean(name, INITS)}"
+        )
+    if name in WITH_OPTIONS:
+        return checked_options(name, WITH_OPTIONS[name], options or {}, kind="Init")
+    if options:
+        raise HebbsegError(
+            f"init_options={dict(options)}: init {name} has none of its own; {' and '.join(WITH_OPTIONS)} have. "
+            "What Hebbian learning takes (rule, temperature, whiten, …) are settings themselves: see --list-settings."
+        )
+    return {}
+
+
+def initialise_network(name: str, network: UNet, context: Context) -> Initialised:
+    """Gives ``network`` its first weights, in place."""
+    check_init(name)
+    if name in INITS:
+        return INITS[name](network, context)
+    weights, _ = load_model(Path(name))
+    shared = {key: value for key, value in weights.items() if not key.startswith("head.")}
+    try:
+        loaded = network.load_state_dict(shared, strict=False)
+    except RuntimeError as error:
+        raise HebbsegError(f"init={name}: its weights do not fit this network ({error}).") from error
+    strange = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith("head."))]
+    if strange:
+        raise HebbsegError(f"init={name}: its weights do not fit this network, first {strange[0]}.")
+    return Initialised()
+
+
+def check_weights(path: Path, wanted: Mapping[str, Any]) -> None:
+    """Raises if the weights in a file are of another network than the one with these options; heads may differ."""
+    _, description = load_model(path)
+    found = description.get("network") or {}
+    compared = [key for key in ("spatial_dims", "in_channels", "features", "norm") if key in found]
+    if any(found[key] != wanted[key] for key in compared):
+        theirs, ours = (", ".join(f"{key}={options[key]}" for key in compared) for options in (found, wanted))
+        raise HebbsegError(
+            f"init={path}: its weights are for another network ({theirs}) than this run's ({ours}). Set features and norm "
+            "as they were there, give images of that kind, or take other weights."
+        )

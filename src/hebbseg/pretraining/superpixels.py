@@ -1,0 +1,138 @@
+"""Stage 1 by superpixels: find the segment of one picture in a transformed copy of it."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from skimage.segmentation import felzenszwalb, slic
+from torch import Tensor, nn
+
+from hebbseg.data.augment.views import Augment
+from hebbseg.errors import HebbsegError
+from hebbseg.methods.options import Count, Positive
+from hebbseg.networks.heads import cropped
+from hebbseg.networks.unet import UNet
+
+CLASS_WEIGHTS = (0.05, 1.0)  # a segment is a small part of an image; the original's values
+SHARPNESS = 20.0  # of cosine similarities, the original's
+SMALLEST = 0.006  # a segment, as a part of the image: 400 of 256² pixels in the original
+LARGEST = 0.3
+FREE = 0.05  # a cell with less of the segment than this is background
+
+
+def superpixels(image: np.ndarray, kind: str) -> np.ndarray:
+    """Segments of an image of like colour: Felzenszwalb's graphs in 2D, SLIC's clusters in 3D (half size, for time).
+
+    Shapes: (C, *S) → whole numbers (*S).
+    """
+    low, high = image.min(), image.max()
+    unit = (image - low) / max(high - low, 1e-6)
+    smallest = max(1, int(SMALLEST * unit[0].size))
+    if kind == "felzenszwalb" or (kind == "auto" and unit.ndim == 3):
+        return felzenszwalb(unit, scale=100, sigma=0.8, min_size=smallest, channel_axis=0)
+    pool = F.avg_pool3d if unit.ndim == 4 else F.avg_pool2d
+    half = pool(torch.from_numpy(unit), 2, ceil_mode=True, count_include_pad=False).numpy()
+    coarse = slic(half, n_segments=40, compactness=0.1, start_label=0, channel_axis=0)
+    for axis, size in enumerate(unit.shape[1:]):
+        coarse = coarse.repeat(2, axis=axis).take(range(size), axis=axis)
+    return coarse
+
+
+def pseudo_masks(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+    """One segment of each image, drawn from those that are neither tiny nor huge (or the one nearest to that).
+
+    Shapes: (B, C, *S) → 0 and 1, (B, *S).
+    """
+    masks = []
+    for image in images.cpu().numpy():
+        segments = superpixels(image, kind)
+        shares = np.bincount(segments.ravel()) / segments.size
+        fitting = np.flatnonzero((shares >= SMALLEST) & (shares <= LARGEST))
+        if not len(fitting):
+            fitting = np.array([np.abs(shares - LARGEST / 2).argmin()])
+        chosen = fitting[int(torch.randint(len(fitting), (), generator=generator))]
+        masks.append(torch.from_numpy(segments == chosen))
+    return torch.stack(masks).long().to(images.device)
+
+
+def episode_logits(support: Tensor, masks: Tensor, query: Tensor, cells: int) -> Tensor:
+    """Background and segment in the query, by likeness to prototypes from the support.
+
+    The segment's prototype is the mean of its features; the background has one for each of ``cells`` per axis that is
+    free of the segment, and its overall mean. A class's logit at a position is Σ_k softmax(d)_k d_k over its prototypes,
+    d_k = 20 cos(feature, prototype k).
+
+    Shapes: features (B, F, *S), masks (B, *S), features (B, F, *S) → (B, 2, *S).
+    """
+    m = masks.unsqueeze(1).to(support)  # (B, 1, *S)
+    axes = tuple(range(2, support.ndim))
+    inside = (support * m).sum(axes) / m.sum(axes).clamp_min(1)  # (B, F)
+    around = (support * (1 - m)).sum(axes) / (1 - m).sum(axes).clamp_min(1)
+    pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(axes)]
+    local = pool(support, cells).flatten(2).transpose(1, 2)  # (B, F, cells, …) → (B, P, F)
+    free = pool(m, cells).flatten(1) < FREE  # (B, P)
+    background = torch.cat([around.unsqueeze(1), local], dim=1)  # (B, 1 + P, F)
+    free = torch.cat([torch.ones_like(free[:, :1]), free], dim=1)
+    q = F.normalize(query, dim=1)
+    segment = SHARPNESS * torch.einsum("bf...,bf->b...", q, F.normalize(inside, dim=1))
+    d = SHARPNESS * torch.einsum("bf...,bpf->bp...", q, F.normalize(background, dim=2))
+    taken = ~free.reshape(*free.shape, *(1,) * len(axes))
+    rest = (F.softmax(d.masked_fill(taken, -torch.inf), dim=1) * d).sum(dim=1)
+    return torch.stack([rest, segment], dim=1)
+
+
+class SuperpixelEpisodes(nn.Module):
+    """Episodes without labels: a superpixel is the mask of a support image, and must be found in a copy of the image
+    whose geometry, light and noise were changed, from features alone:
+
+        L = CE( episode_logits(f(x), m, f(x̃)), m̃ )        weights 0.05 for background and 1 for the segment
+
+    where m is a random superpixel of x, and (x̃, m̃) a transformed (x, m). f is the plain UNet up to its head: encoder and
+    decoder learn; the head does not.
+
+    Ouyang et al., Self-supervision with superpixels: training few-shot medical image segmentation without annotation,
+    ECCV 2020 (SSL-ALPNet). Simplified: one prototype for the segment, and no reversed episode.
+
+    Shapes: images (B, C, *S) → {"episode": ()}.
+
+    Options:
+        segments: Felzenszwalb (2D only), SLIC, or auto: the first in 2D, the second in 3D
+        prototypes: local ones of the background at most; a grid of 4 × 4 in 2D, of 2 × 2 × 2 in 3D
+        steps: updates
+        rate: highest learning rate of AdamW
+    """
+
+    def __init__(
+        self,
+        *,
+        network: UNet,
+        segments: Literal["auto", "felzenszwalb", "slic"] = "auto",
+        prototypes: Count = 16,
+        steps: Count = 300,
+        rate: Positive = 2e-3,
+    ) -> None:
+        super().__init__()
+        if segments == "felzenszwalb" and network.spatial_dims == 3:
+            raise HebbsegError(
+                "Init superpix, option segments='felzenszwalb': it is for 2D. Volumes take 'slic' or 'auto'."
+            )
+        self.network = network
+        self.segments = segments
+        self.prototypes = prototypes
+        self.steps = steps
+        self.rate = rate
+        # The rounding error of a root must not cost a cell.
+        self.cells = max(1, int(prototypes ** (1 / network.spatial_dims) + 1e-9))
+        self.augment = Augment(spatial_dims=network.spatial_dims)
+
+    def loss(self, images: Tensor, progress: float, generator: torch.Generator) -> dict[str, Tensor]:
+        masks = pseudo_masks(images, self.segments, generator)
+        copies, moved = self.augment.weak(images, masks, generator)
+        assert moved is not None
+        copies = self.augment.strong(copies, generator)
+        maps = self.network.encoder(self.network.padded(torch.cat([images, copies])))
+        features = cropped(self.network.decoder(maps)[-1], images.shape[2:])
+        support, query = features.chunk(2)
+        logits = episode_logits(support, masks, query, self.cells)
+        return {"episode": F.cross_entropy(logits, moved, weight=logits.new_tensor(CLASS_WEIGHTS))}

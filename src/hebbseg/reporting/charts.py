@@ -1,0 +1,275 @@
+"""The report's curves, bars and arrows. They read in black and white: markers, line styles, hatches, greys."""
+
+import base64
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from hebbseg.reporting.comparison import Comparison, curve
+from hebbseg.reporting.plots.figures import STYLES, plt
+from hebbseg.reporting.statistics import Estimate, mean_interval
+from hebbseg.reporting.tables.ablations import temperatures
+from hebbseg.reporting.tables.comparisons import regime_heading
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCHES = ("", "///", "...", "xx", "\\\\\\", "--", "++", "oo")
+GREYS = ("0.0", "0.35", "0.55", "0.2")
+ARMS_AT_MOST = 8  # of a figure with curves; more cannot be told apart
+RUNS_AT_MOST = 20  # of a learning curve; a mean over more looks the same
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """An image inside the page: ``uri`` holds all of it, ``alt`` says it in words."""
+
+    uri: str
+    alt: str
+    caption: str
+
+
+def picture(figure: Figure, *, alt: str, caption: str, vector: bool = True) -> Picture:
+    """Closes the figure. The same figure gives the same bytes: no date, no random names."""
+    buffer = io.BytesIO()
+    kind = "svg" if vector else "png"
+    with rc_context({"svg.hashsalt": "hebbseg"}):
+        no_date = {"Date": None} if vector else {"Software": None}
+        figure.savefig(buffer, format=kind, dpi=110, bbox_inches="tight", metadata=no_date)
+    plt.close(figure)
+    mime = "image/svg+xml" if vector else "image/png"
+    return Picture(uri=f"data:{mime};base64,{base64.b64encode(buffer.getvalue()).decode()}", alt=alt, caption=caption)
+
+
+def efficiency_curves(comparison: Comparison) -> Picture | None:
+    """Dice against the share of labels, a line for each arm, with intervals."""
+    curves = {label: curve(comparison, label) for label in leading(comparison)}
+    curves = {label: points for label, points in curves.items() if len(points) > 1}
+    if not curves:
+        return None
+    figure, axis = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    ticks = sorted({percent for points in curves.values() for percent in points})
+    for number, (label, points) in enumerate(curves.items()):
+        # A little apart, so that intervals do not hide each other.
+        shift = 1.03 ** (number - (len(curves) - 1) / 2)
+        estimates = [mean_interval(list(values.values())) for values in points.values()]
+        _line(axis, [percent * shift for percent in points], estimates, number, label)
+    axis.set(xscale="log", xlabel="labelled training images (%)", ylabel="Dice (%)")
+    axis.set_title(f"{comparison.dataset}: Dice by share of labels")
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.grid(axis="y", color="0.9")
+    axis.legend(frameon=False, fontsize=8)
+    alt = f"Dice against labelled share on {comparison.dataset}. " + _said(
+        {
+            label: {f"{p:g} %": mean_interval(list(v.values())) for p, v in points.items()}
+            for label, points in curves.items()
+        }
+    )
+    left_out = len(comparison.labels) - len(curves)
+    more = f" {left_out} arms with lower means, or with one regime only, are in the table alone." if left_out else ""
+    return picture(figure, alt=alt, caption=f"Mean over folds and seeds, bars: 90 % t-interval.{more}")
+
+
+def gain_arrows(comparison: Comparison) -> Picture | None:
+    """From the Dice of X to that of X with the first stage, a panel for each regime."""
+    pairs = comparison.gains()
+    regimes = [r for r in comparison.regimes if any(comparison.difference(a, b, r) is not None for a, b in pairs)]
+    if not pairs or not regimes:
+        return None
+    size = (2.4 + 2.2 * len(regimes), 1.2 + 0.42 * len(pairs))
+    figure, axes = plt.subplots(1, len(regimes), figsize=size, sharey=True, squeeze=False, layout="constrained")
+    said = []
+    for axis, regime in zip(axes[0], regimes, strict=True):
+        ends: list[float] = []
+        for row, (label, other) in enumerate(pairs):
+            difference = comparison.difference(label, other, regime)
+            if difference is None:
+                continue
+            # Of the pairs alone: a run without a partner would move one end of the arrow.
+            after, before = (comparison.values(name, regime, "dice") for name in (label, other))
+            start = 100 * float(np.mean([before[pair] for pair in sorted(before.keys() & after.keys(), key=repr)]))
+            end = start + 100 * difference.estimate.mean
+            clear = difference.direction != 0
+            style = {"arrowstyle": "-|>", "lw": 2.2 if clear else 1.1, "color": "0.0" if clear else "0.5"}
+            style |= {"shrinkA": 0, "shrinkB": 0, "linestyle": "-" if clear else "--"}
+            axis.annotate("", xy=(end, row), xytext=(start, row), arrowprops=style)
+            axis.plot(start, row, "o", color="white", markeredgecolor="0.3", markersize=5)
+            ends += [start, end]
+            said.append(f"{other} to {label} at {regime}: {start:.1f} to {end:.1f}")
+        margin = 0.12 * (max(ends) - min(ends)) + 0.2 if ends else 1.0
+        axis.set_xlim(min(ends, default=0) - margin, max(ends, default=1) + margin)
+        axis.set(title=regime_heading(regime), xlabel="Dice (%)")
+        axis.grid(axis="x", color="0.9")
+    # Several arms may be tied to the same one: each row has the name of its own.
+    axes[0][0].set_yticks(range(len(pairs)), [label for label, _ in pairs])
+    axes[0][0].set_ylim(len(pairs) - 0.5, -0.5)
+    return picture(
+        figure,
+        alt=f"Dice without and with the first stage on {comparison.dataset}. " + "; ".join(said) + ".",
+        caption="Arrow head: the arm that the row names; circle: the same without its first stage. Thick and black "
+        "where the paired 90 % interval is clear of 0, thin and dashed where it is not.",
+    )
+
+
+def temperature_curve(comparison: Comparison) -> Picture | None:
+    """Dice against K = 1/t, a line for each regime (and arm), the baseline as a level line."""
+    lines: dict[str, list[tuple[float, Estimate]]] = {}
+    found = temperatures(comparison)
+    several = len({comparison.arm(label) for _, label in found}) > 1
+    for regime in comparison.regimes:
+        for t, label in found:
+            estimate = comparison.estimate(label, regime, "dice")
+            if estimate is not None:
+                name = f"{comparison.arm(label)}, {regime_heading(regime)}" if several else regime_heading(regime)
+                lines.setdefault(name, []).append((1 / t, estimate))
+    if not any(len(points) > 1 for points in lines.values()):
+        return None
+    figure, axis = plt.subplots(figsize=(7, 3.8), layout="constrained")
+    for number, (name, points) in enumerate(lines.items()):
+        _line(axis, [k for k, _ in points], [estimate for _, estimate in points], number, name)
+    for regime in comparison.regimes:
+        for label in comparison.labels_of(comparison.baseline):
+            estimate = comparison.estimate(label, regime, "dice")
+            if estimate is not None:
+                axis.axhline(100 * estimate.mean, color="0.6", lw=1, ls=(0, (1, 3)))
+                said = f"{label}, {regime_heading(regime)}"
+                axis.annotate(
+                    said,
+                    (0.01, 100 * estimate.mean),
+                    xycoords=("axes fraction", "data"),
+                    fontsize=7,
+                    va="bottom",
+                )
+    ticks = sorted({k for points in lines.values() for k, _ in points})
+    axis.set(xscale="log", xlabel="K = 1/t", ylabel="Dice (%)", title=f"{comparison.dataset}: Dice by temperature")
+    axis.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.legend(frameon=False, fontsize=8)
+    alt = _said({name: {f"K {k:.3g}": estimate for k, estimate in points} for name, points in lines.items()})
+    return picture(
+        figure,
+        alt=f"Dice against 1 / temperature on {comparison.dataset}. {alt}",
+        caption="Mean over folds and seeds, bars: 90 % t-interval. Dotted: the baseline.",
+    )
+
+
+def variant_bars(comparison: Comparison) -> Picture | None:
+    """A group of bars for each regime, a bar for each arm."""
+    labels, regimes = comparison.labels, comparison.regimes
+    found = {label: {r: comparison.estimate(label, r, "dice") for r in regimes} for label in labels}
+    means = [100 * e.mean for row in found.values() for e in row.values() if e is not None]
+    if len(labels) < 2 or not means:
+        return None
+    figure, axis = plt.subplots(
+        figsize=(2.5 + 1.1 * len(regimes) * max(1.0, len(labels) / 5), 3.8), layout="constrained"
+    )
+    width = 0.8 / len(labels)
+    for number, label in enumerate(labels):
+        first = next(regime for regime in regimes if found[label][regime] is not None)
+        for place, regime in enumerate(regimes):
+            estimate = found[label][regime]
+            if estimate is None:
+                continue
+            grey = str(0.35 + 0.6 * number / max(1, len(labels) - 1))
+            half = None if estimate.half is None else 100 * estimate.half
+            axis.bar(
+                place + (number - (len(labels) - 1) / 2) * width, 100 * estimate.mean, 0.9 * width, yerr=half, capsize=2,
+                color=grey, edgecolor="black", lw=0.6, hatch=HATCHES[number % len(HATCHES)],
+                label=label if regime == first else None,
+            )  # fmt: skip
+    low = min(100 * e.low for row in found.values() for e in row.values() if e is not None)
+    axis.set_ylim(max(0, low - 5), None)
+    axis.set_xticks(range(len(regimes)), list(map(regime_heading, regimes)))
+    axis.set(xlabel="labelled training images", ylabel="Dice (%)", title=f"{comparison.dataset}: Dice by variant")
+    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    said = {label: {r: e for r, e in row.items() if e is not None} for label, row in found.items()}
+    return picture(
+        figure,
+        alt=f"Dice by variant on {comparison.dataset}. {_said(said)}",
+        caption="Mean over folds and seeds, bars: 90 % t-interval. The axis does not begin at 0.",
+    )
+
+
+def learning_curves(comparison: Comparison) -> Picture | None:
+    """The loss on labelled images over updates, the mean of each arm, in the middle one of the regimes that most have."""
+    arms = {
+        regime: sum(bool(comparison.cell(label, regime)) for label in comparison.labels)
+        for regime in comparison.regimes
+    }
+    shared = [regime for regime in comparison.regimes if arms[regime] == max(arms.values())]
+    regime = shared[(len(shared) - 1) // 2]
+    curves = {}
+    for label in leading(comparison):
+        found = [_loss(run.folder) for run in comparison.cell(label, regime)[:RUNS_AT_MOST]]
+        runs = [each for each in found if each is not None]
+        # Runs that ended early have fewer rows; the mean goes as far as all of them.
+        shortest = min((len(steps) for steps, _ in runs), default=0)
+        if shortest:
+            curves[label] = runs[0][0][:shortest], np.mean([loss[:shortest] for _, loss in runs], axis=0), len(runs)
+    if not curves:
+        return None
+    figure, axis = plt.subplots(figsize=(7, 3.8), layout="constrained")
+    for number, (label, (steps, loss, n)) in enumerate(curves.items()):
+        axis.plot(steps, loss, **_style(number), markevery=0.15, label=f"{label} (n {n})")
+    axis.set(
+        xlabel="update",
+        ylabel="loss",
+        title=f"{comparison.dataset}, {regime_heading(regime)} labelled: learning curves",
+    )
+    axis.legend(frameon=False, fontsize=8)
+    last = "; ".join(f"{label} ends at {loss[-1]:.3g}" for label, (_, loss, _) in curves.items())
+    return picture(
+        figure,
+        alt=f"Loss of stage 2 on {comparison.dataset}: {last}.",
+        caption="Loss of stage 2 on the labelled images, mean over runs. A lower loss on few images is not a better segmenter.",
+    )
+
+
+def _loss(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    """Updates and loss of stage 2, or None where there is no readable history."""
+    try:
+        with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
+            rows = [
+                (float(row["step"]), float(row["supervised"])) for row in csv.DictReader(file) if row["stage"] == "fit"
+            ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    steps, loss = np.array(rows).T if rows else (np.empty(0), np.empty(0))
+    return steps, loss
+
+
+def leading(comparison: Comparison) -> list[str]:
+    """The baseline, and the arms with the best mean Dice over their runs; not more than can be told apart."""
+    baseline = comparison.labels_of(comparison.baseline)
+    chosen = set([*baseline, *comparison.best_first()][:ARMS_AT_MOST])
+    return [label for label in comparison.labels if label in chosen]
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {
+        "linestyle": STYLES[number % len(STYLES)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "color": GREYS[number % len(GREYS)],
+    }
+
+
+def _line(axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], number: int, label: str) -> None:
+    halves = [100 * (estimate.half or 0.0) for estimate in estimates]
+    means = [100 * estimate.mean for estimate in estimates]
+    axis.errorbar(x, means, yerr=halves, capsize=2, elinewidth=0.8, markersize=5, label=label, **_style(number))
+
+
+def _said(lines: dict[str, dict[str, Estimate]]) -> str:
+    """Every mean in words, for those who cannot see the figure."""
+    return "; ".join(
+        f"{name}: " + ", ".join(f"{place} {100 * estimate.mean:.1f}" for place, estimate in points.items())
+        for name, points in lines.items()
+    )

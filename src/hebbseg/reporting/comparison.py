@@ -1,0 +1,174 @@
+"""Runs on one dataset, arranged for comparison: arms by regimes, repetitions paired by fold and seed."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from hebbseg.reporting.results import Pair, RunResult
+from hebbseg.reporting.statistics import Estimate, PairedDifference, mean_interval, paired_difference
+
+
+class Comparison:
+    """The runs of one recipe on one dataset.
+
+    An arm's ``label`` is its name and, where the recipe varies something else for it, that: "Hebbian (temperature 0.1)".
+    """
+
+    def __init__(self, runs: Sequence[RunResult]) -> None:
+        self.runs = list(runs)
+        self.dataset = runs[0].dataset
+        self.recipe = runs[0].recipe
+        self.title = runs[0].title
+        self.table = runs[0].table
+        self.kind = runs[0].kind
+        self.baseline = runs[0].baseline
+
+    @cached_property
+    def _varied(self) -> dict[str, list[str]]:
+        """{arm: axes with more than one value}."""
+        answer = {}
+        for arm in {run.arm for run in self.runs}:
+            axes = [run.axes for run in self.runs if run.arm == arm]
+            names = sorted({name for each in axes for name in each})
+            answer[arm] = [name for name in names if len({repr(each.get(name)) for each in axes}) > 1]
+        return answer
+
+    def label(self, run: RunResult) -> str:
+        varied = [f"{name} {_shown(run.axes[name])}" for name in self._varied[run.arm] if name in run.axes]
+        return f"{run.arm} ({', '.join(varied)})" if varied else run.arm
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str], list[RunResult]]:
+        cells: dict[tuple[str, str], list[RunResult]] = {}
+        for run in self.runs:
+            cells.setdefault((self.label(run), run.labelled), []).append(run)
+        return cells
+
+    @cached_property
+    def _first(self) -> dict[str, RunResult]:
+        """A run of each label, the baseline's first, then by name."""
+        runs: dict[str, RunResult] = {}
+        for run in self.runs:
+            runs.setdefault(self.label(run), run)
+        return dict(sorted(runs.items(), key=lambda item: (item[1].arm != self.baseline, natural(item[0]))))
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self._first)
+
+    def arm(self, label: str) -> str:
+        return self._first[label].arm
+
+    def labels_of(self, arm: str) -> list[str]:
+        return [label for label, run in self._first.items() if run.arm == arm]
+
+    @cached_property
+    def regimes(self) -> list[str]:
+        """From few labels to many."""
+        found = {run.labelled: run.percent for run in self.runs}
+        return sorted(found, key=lambda name: (found[name] is None, found[name] or 0.0, natural(name)))
+
+    @cached_property
+    def percents(self) -> dict[str, float]:
+        """Of the regimes that have one."""
+        return {run.labelled: run.percent for run in self.runs if run.percent is not None}
+
+    def cell(self, label: str, regime: str) -> list[RunResult]:
+        return self._cells.get((label, regime), [])
+
+    def values(self, label: str, regime: str, metric: str) -> dict[Pair, float]:
+        return {run.pair: run.metrics[metric] for run in self.cell(label, regime)}
+
+    def estimate(self, label: str, regime: str, metric: str) -> Estimate | None:
+        values = self.values(label, regime, metric)
+        return mean_interval(list(values.values())) if values else None
+
+    def partner(self, label: str, arm: str | None) -> str | None:
+        """The label of ``arm`` that differs from ``label`` in nothing but the arm.
+
+        The axes that both have must have the same values; what only one has (a temperature, beside a baseline without a
+        first stage) is no difference between the two. None where that leaves a choice.
+        """
+        run = self._first[label]
+        if arm is None or arm == run.arm:
+            return None
+        fitting = [
+            name
+            for name, other in self._first.items()
+            if other.arm == arm and all(run.axes[key] == value for key, value in other.axes.items() if key in run.axes)
+        ]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def best_first(self) -> list[str]:
+        """The labels of all arms but the baseline, by the mean Dice over their runs."""
+        dice: dict[str, list[float]] = {}
+        for (label, _), runs in self._cells.items():
+            dice.setdefault(label, []).extend(run.metrics["dice"] for run in runs)
+        others = [label for label in self.labels if self.arm(label) != self.baseline]
+        return sorted(others, key=lambda label: -sum(dice[label]) / len(dice[label]))
+
+    def gains(self) -> list[tuple[str, str]]:
+        """(X + first stage, X): what `gain_over` ties together."""
+        pairs = [(label, self.partner(label, run.gain_over)) for label, run in self._first.items()]
+        return [(label, other) for label, other in pairs if other is not None]
+
+    def against_baseline(self) -> list[tuple[str, str]]:
+        pairs = [(label, self.partner(label, self.baseline)) for label in self.labels]
+        return [(label, other) for label, other in pairs if other is not None]
+
+    def difference(self, label: str, other: str, regime: str, metric: str = "dice") -> PairedDifference | None:
+        a, b = self.values(label, regime, metric), self.values(other, regime, metric)
+        return paired_difference(a, b) if set(a) & set(b) else None
+
+    def level_difference(self, label: str, other: str, regime: str, level: str) -> PairedDifference | None:
+        """Of what a linear layer reads from one feature map."""
+        a, b = (
+            {run.pair: run.levels[level] for run in self.cell(name, regime) if level in run.levels}
+            for name in (label, other)
+        )
+        return paired_difference(a, b) if set(a) & set(b) else None
+
+    def setting(self, label: str, name: str) -> Any:
+        """What the runs of a label were set to: from the recipe's axes, else from their settings."""
+        run = self._first[label]
+        return run.axes.get(name, run.settings.get(name))
+
+
+def comparisons(runs: Iterable[RunResult]) -> list[Comparison]:
+    """One for each recipe and dataset, in the order of their names; runs without a recipe come last."""
+    groups: dict[tuple[bool, str, str, str], list[RunResult]] = {}
+    for run in runs:
+        groups.setdefault((not run.recipe, run.recipe, run.kind, run.dataset), []).append(run)
+    return [Comparison(groups[key]) for key in sorted(groups)]
+
+
+def blocks(
+    comparison: Comparison, labels: Sequence[str], regimes: Sequence[str], metric: str
+) -> list[dict[str, float]]:
+    """{label: value} for each regime, fold and seed."""
+    answer: dict[tuple[str, Pair], dict[str, float]] = {}
+    for regime in regimes:
+        for label in labels:
+            for pair, value in comparison.values(label, regime, metric).items():
+                answer.setdefault((regime, pair), {})[label] = value
+    return list(answer.values())
+
+
+def curve(comparison: Comparison, label: str, metric: str = "dice") -> dict[float, Mapping[Pair, float]]:
+    """{percent: {(fold, seed): value}} of the regimes that have a percentage and runs."""
+    found = {
+        percent: comparison.values(label, regime, metric)
+        for regime, percent in sorted(comparison.percents.items(), key=lambda item: item[1])
+    }
+    return {percent: values for percent, values in found.items() if values}
+
+
+def natural(text: str) -> tuple[tuple[int, float, str], ...]:
+    """Sorts numbers inside a text as numbers: "t 0.02" before "t 0.1", "level2" before "level10"."""
+    parts = re.findall(r"\d+(?:\.\d+)?|\D+", text)
+    return tuple((0, float(part), "") if part[0].isdigit() else (1, 0.0, part.casefold()) for part in parts)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

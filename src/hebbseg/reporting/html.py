@@ -1,0 +1,152 @@
+"""Run folders to one page that needs nothing else, and to tables for a paper."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader
+
+from hebbseg import __version__
+from hebbseg.atomic_files import write_text
+from hebbseg.errors import HebbsegError
+from hebbseg.reporting.comparison import comparisons
+from hebbseg.reporting.published import CITATION
+from hebbseg.reporting.results import Results, RunResult, read_results
+from hebbseg.reporting.sections import (
+    Section,
+    comparison_section,
+    headlines,
+    rank_sections,
+    runs_table,
+    unread_table,
+)
+from hebbseg.reporting.tables.table import Table, as_csv, as_latex
+from hebbseg.reporting.tables.tidy import tidy_csv
+
+PREVIEW = "all.tex"
+RUNS = "runs.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was read and written. ``tables`` are the files beside the page."""
+
+    page: Path
+    tables: tuple[Path, ...]
+    results: Results
+
+
+def write_report(
+    roots: Sequence[str | Path],
+    page: str | Path,
+    *,
+    tables: str | Path | None = None,
+    pictures: bool = True,
+    force: bool = False,
+) -> Report:
+    """Reads every run at or below ``roots`` and writes ``page``.
+
+    Arguments:
+        roots: run folders, or folders that hold some.
+        page: one HTML file, pictures and all inside.
+        tables: a folder for each table as CSV and LaTeX, `PREVIEW`, a document with all of them, and `RUNS`, a row
+            of plain numbers for each run.
+        pictures: predictions and filters, too, for which models and data must still be where they were.
+        force: replace what is there.
+    """
+    page, folder = Path(page), None if tables is None else Path(tables)
+    _refuse_overwriting(page, folder, force=force)
+    results = read_results(roots)
+    group = comparisons(results.runs)
+    sections = [
+        *rank_sections(group),
+        *(comparison_section(comparison, pictures=pictures) for comparison in group),
+    ]
+    sections = _with_unique_names(sections)
+    runs = runs_table(results.runs)
+    written = () if folder is None else _write_tables(_tables(sections), results.runs, folder)
+    environment = Environment(
+        loader=PackageLoader("hebbseg.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["sort_key"] = sort_key
+    html = environment.get_template("report.html.jinja").render(
+        version=__version__,
+        roots=[str(root) for root in roots],
+        results=results,
+        sections=sections,
+        headlines=headlines(group),
+        runs=runs,
+        unread=unread_table(results.unread),
+        versions=_versions(results.runs),
+        citation=CITATION,
+    )
+    write_text(page, html)
+    return Report(page=page, tables=written, results=results)
+
+
+def sort_key(value: float | None) -> str:
+    """A number as JavaScript reads it."""
+    if value is None:
+        return ""
+    return repr(float(value)) if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def _refuse_overwriting(page: Path, folder: Path | None, *, force: bool) -> None:
+    if page.is_dir():
+        raise HebbsegError(f"-o {page} is a folder. Give the name of the page, as in -o {page / 'report.html'}.")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise HebbsegError(f"--tables {folder} is a file. Give a folder; it is made if it does not exist.")
+    if force:
+        return
+    if page.exists():
+        raise HebbsegError(f"{page} is there already. Choose another name with -o, or replace it with --force.")
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+        raise HebbsegError(
+            f"--tables {folder} is not empty. Choose another folder, or replace tables in it with --force."
+        )
+
+
+def _tables(sections: Sequence[Section]) -> list[Table]:
+    return [part.table for section in sections for part in section.parts if part.table is not None]
+
+
+def _with_unique_names(sections: Sequence[Section]) -> list[Section]:
+    """No file of a table, and no anchor, is that of another one."""
+    taken: Counter[str] = Counter({"runs": 1})
+
+    def own(name: str) -> str:
+        taken[name] += 1
+        return name if taken[name] == 1 else own(f"{name}-{taken[name]}")
+
+    answer = []
+    for section in sections:
+        parts = tuple(
+            part if part.table is None else replace(part, table=replace(part.table, name=own(part.table.name)))
+            for part in section.parts
+        )
+        answer.append(replace(section, anchor=own(section.anchor), parts=parts))
+    return answer
+
+
+def _write_tables(tables: Sequence[Table], runs: Sequence[RunResult], folder: Path) -> tuple[Path, ...]:
+    write_text(folder / RUNS, tidy_csv(runs))
+    written = [folder / RUNS]
+    for table in tables:
+        for suffix, text in ((".csv", as_csv(table)), (".tex", as_latex(table))):
+            written.append(folder / f"{table.name}{suffix}")
+            write_text(written[-1], text)
+    inputs = "".join(rf"\input{{{table.name}.tex}}" + "\n\\clearpage\n" for table in tables)
+    preamble = (
+        "\\documentclass{article}\n\\usepackage[utf8]{inputenc}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n"
+    )
+    margins = "\\usepackage[landscape,margin=1cm]{geometry}\n"
+    write_text(folder / PREVIEW, f"{preamble}{margins}\\begin{{document}}\n{inputs}\\end{{document}}\n")
+    return (*written, folder / PREVIEW)
+
+
+def _versions(runs: Sequence[RunResult]) -> list[tuple[str, int]]:
+    """Each combination of versions, and how many runs were made with it."""
+    counted = Counter(", ".join(f"{name} {version}" for name, version in run.versions.items()) for run in runs)
+    return counted.most_common()

@@ -1,0 +1,71 @@
+"""What stage 1 made of the filters of a layer, as a picture."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch.nn.modules.conv import _ConvTransposeNd
+
+from hebbseg.errors import HebbsegError
+from hebbseg.networks.model_file import load_model
+from hebbseg.networks.unet import UNet
+from hebbseg.reporting.plots.figures import plt
+
+UNITS_AT_MOST = 16
+CHANNELS_AT_MOST = 16
+
+
+def learned_filters(folder: Path, seed: int) -> tuple[str, np.ndarray, np.ndarray]:
+    """The first layer that learned in a run, its filters as random numbers made them, and after stage 1.
+
+    Shapes: (output channels, input channels, h, w), of transposed convolutions too; of volumes the
+    middle slice. Raises HebbsegError if the run's files do not have them.
+    """
+    weights, described = load_model(folder / "pretrained.safetensors")
+    try:
+        layer = next(iter(json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))))
+        module = UNet(**described["network"], seed=seed).get_submodule(layer)
+        banks = [bank.detach().numpy() for bank in (module.get_parameter("weight"), weights[f"{layer}.weight"])]
+        if isinstance(module, _ConvTransposeNd):
+            banks = [bank.swapaxes(0, 1) for bank in banks]
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, StopIteration) as error:
+        raise HebbsegError(f"{folder}: the weights of stage 1 are of another network ({error!r}).") from error
+    first, last = (bank[:, :, bank.shape[2] // 2] if bank.ndim == 5 else bank for bank in banks)
+    return layer, first, last
+
+
+def draw_filters(before: np.ndarray, after: np.ndarray) -> Figure:
+    """One or three input channels: a patch for each output channel, in grey or colour. More: a row of patches for each."""
+    banks = {"before": before[:UNITS_AT_MOST], "after": after[:UNITS_AT_MOST]}
+    if before.shape[1] in (1, 3):
+        figure, axes = plt.subplots(
+            2, len(banks["before"]), figsize=(0.7 * len(banks["before"]) + 0.4, 1.7), squeeze=False
+        )
+        for row, (name, bank) in zip(axes, banks.items(), strict=True):
+            for axis, weights in zip(row, bank, strict=True):
+                shown = np.moveaxis(_around_grey(weights), 0, -1)
+                axis.imshow(shown if len(weights) == 3 else shown[..., 0], cmap="gray", vmin=0, vmax=1)
+            row[0].set_ylabel(name)
+    else:
+        figure, axes = plt.subplots(1, 2, figsize=(9, 4.6), squeeze=False, layout="constrained")
+        for axis, (name, bank) in zip(axes[0], banks.items(), strict=True):
+            axis.imshow(_mosaic(bank[:, :CHANNELS_AT_MOST]), cmap="gray", vmin=0, vmax=1)
+            axis.set(title=name, xlabel="input channel", ylabel="output channel")
+    for axis in axes.flat:
+        axis.set_xticks([])
+        axis.set_yticks([])
+    return figure
+
+
+def _around_grey(weights: np.ndarray) -> np.ndarray:
+    """Numbers around 0 → between 0 and 1, with grey for 0."""
+    return 0.5 + 0.5 * weights / max(float(np.abs(weights).max()), 1e-12)
+
+
+def _mosaic(bank: np.ndarray) -> np.ndarray:
+    """(units, channels, h, w) → one image, a row of patches for each unit, white lines between them."""
+    scaled = np.stack([_around_grey(weights) for weights in bank])
+    framed = np.pad(scaled, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=1.0)
+    units, channels, h, w = framed.shape
+    return framed.transpose(0, 2, 1, 3).reshape(units * h, channels * w)

@@ -1,0 +1,207 @@
+"""A table that knows its numbers: one object, written as HTML (by the page's template), LaTeX and CSV."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from hebbseg.reporting.statistics import Estimate
+
+Mark = Literal["", "best", "second"]
+Number = float | int | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is shown, and what is meant.
+
+    Arguments:
+        text: shown.
+        detail: shown small beside it: interval and n.
+        sort: what a reader sorts by; the text if None.
+        numbers: {name: number} for the CSV, "" for the column's own; the text if empty.
+        mark: best and second of a column.
+    """
+
+    text: str
+    detail: str = ""
+    sort: float | None = None
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    mark: Mark = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """``published``: numbers of the paper, not measured here."""
+
+    cells: tuple[Cell, ...]
+    published: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """
+    Arguments:
+        name: of its files; letters, digits and hyphens.
+        title: what it shows, with the unit.
+        note: how to read it.
+        columns: headings.
+        rows: as many cells each as there are columns.
+    """
+
+    name: str
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def __post_init__(self) -> None:
+        wrong = [len(row.cells) for row in self.rows if len(row.cells) != len(self.columns)]
+        if wrong:
+            raise ValueError(f"table {self.name}: {len(self.columns)} columns and a row with {wrong[0]} cells.")
+
+    @property
+    def word_columns(self) -> frozenset[int]:
+        """Those without a number; they are set to the left."""
+        return frozenset(i for i in range(len(self.columns)) if all(row.cells[i].sort is None for row in self.rows))
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a row of our own."""
+        return any(not row.published for row in self.rows)
+
+
+EMPTY = Cell(text="–", numbers={"": None})
+
+
+def text_cell(text: str) -> Cell:
+    return Cell(text=text)
+
+
+def number_cell(value: float | None, decimals: int = 1, suffix: str = "", *, sign: bool = False) -> Cell:
+    if value is None:
+        return EMPTY
+    return Cell(text=f"{shown_number(value, decimals, sign=sign)}{suffix}", sort=value, numbers={"": value})
+
+
+def estimate_cell(
+    estimate: Estimate | None, *, scale: float = 1.0, decimals: int = 1, sign: bool = False, before: str = ""
+) -> Cell:
+    """A mean with its interval and n, ``scale`` times (100 for percentages)."""
+    if estimate is None:
+        return EMPTY
+    mean = scale * estimate.mean
+    half = None if estimate.half is None else scale * estimate.half
+    interval = "" if half is None else f"± {half:.{decimals}f}, "
+    return Cell(
+        text=before + shown_number(mean, decimals, sign=sign),
+        detail=f"{interval}n {estimate.n}",
+        sort=mean,
+        numbers={"": mean, "ci90": half, "n": estimate.n},
+    )
+
+
+def shown_number(value: float, decimals: int, *, sign: bool = False) -> str:
+    """A number with a true minus sign, and none before a zero."""
+    shown = f"{value:{'+' if sign else ''}.{decimals}f}"
+    if float(shown) == 0:
+        shown = f"{0:.{decimals}f}"
+    return shown.replace("-", "−")
+
+
+def marked(rows: Sequence[Row], columns: Sequence[int], *, higher_is_better: bool) -> tuple[Row, ...]:
+    """Marks the best and the second of each column among our own rows, as shown: equal texts are marked alike."""
+    answer = list(rows)
+    for column in columns:
+        shown = {
+            number: round(cell.sort, 6)
+            for number, row in enumerate(rows)
+            if not row.published and (cell := row.cells[column]).sort is not None and math.isfinite(cell.sort)
+        }
+        places = sorted(set(shown.values()), reverse=higher_is_better)
+        if len(places) < 2:
+            continue
+        for number, value in shown.items():
+            if value in places[:2]:
+                cells = list(answer[number].cells)
+                cells[column] = replace(cells[column], mark="best" if value == places[0] else "second")
+                answer[number] = replace(answer[number], cells=tuple(cells))
+    return tuple(answer)
+
+
+def as_csv(table: Table) -> str:
+    """Plain numbers; what belongs to a number (its interval, its n) in columns of their own."""
+    parts = [
+        list(dict.fromkeys(key for row in table.rows for key in row.cells[i].numbers))
+        for i in range(len(table.columns))
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    headings = [
+        heading if not part else f"{heading} {part}"
+        for heading, keys in zip(table.columns, parts, strict=True)
+        for part in keys or [""]
+    ]
+    writer.writerow([*headings, "published"])
+    for row in table.rows:
+        values: list[Number] = []
+        for cell, keys in zip(row.cells, parts, strict=True):
+            values += [_plain(cell.numbers.get(key)) for key in keys] if keys else [cell.text]
+        writer.writerow([*values, "yes" if row.published else "no"])
+    return text.getvalue()
+
+
+def _plain(value: Number) -> Number:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
+    "±": r"$\pm$", "×": r"$\times$", "−": r"$-$", "–": "--", "…": r"\dots{}", "≤": r"$\leq$", "²": r"$^2$",
+    "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\rightarrow$", "·": r"$\cdot$", "½": r"$\frac12$", "’": "'",
+}  # fmt: skip
+
+
+def latex_text(text: str) -> str:
+    """Every character that LaTeX would read as a command, as itself."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def as_latex(table: Table) -> str:
+    """A floating table for a document with booktabs. Best in bold, second underlined, published in italics."""
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        r"\begin{table}[htbp]",
+        r"  \centering\footnotesize",
+        rf"  \caption{{{latex_text(table.title)}. {latex_text(table.note)}}}",
+        rf"  \label{{tab:{table.name}}}",
+        rf"  \begin{{tabular}}{{@{{}}l{'r' * (len(table.columns) - 1)}@{{}}}}",
+        r"    \toprule",
+        "    " + " & ".join(latex_text(column) for column in table.columns) + r" \\",
+        r"    \midrule",
+    ]
+    ours = [row for row in table.rows if not row.published]
+    published = [row for row in table.rows if row.published]
+    lines += [_latex_row(row) for row in ours]
+    lines += [r"    \midrule"] if ours and published else []
+    lines += [_latex_row(row) for row in published]
+    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+
+
+def _latex_row(row: Row) -> str:
+    styles = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
+    cells = []
+    for cell in row.cells:
+        text = styles[cell.mark].format(latex_text(cell.text)) if cell.mark else latex_text(cell.text)
+        text = rf"\textit{{{text}}}" if row.published else text
+        cells.append(text + (rf" {{\scriptsize {latex_text(cell.detail)}}}" if cell.detail else ""))
+    return "    " + " & ".join(cells) + r" \\"
+
+
+def file_name(*parts: str) -> str:
+    """A name for files from any texts: letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(part for part in parts if part).lower()).strip("-")

@@ -1,0 +1,50 @@
+"""Every run as one row of plain numbers: what a statistics program, or another lab, starts from."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from hebbseg.reporting.results import METRICS, RunResult
+
+PERCENT = frozenset({"dice", "jaccard", "dice_pooled"})
+
+
+def tidy_csv(runs: Sequence[RunResult]) -> str:
+    """As CSV. Overlaps are percentages, distances are in ``unit``; what a run does not have is left empty.
+
+    Axes that the recipe varies beyond regime, fold and seed have columns of their own, and so has each level of a
+    linear probe, as ``probe.LEVEL``.
+    """
+    axes = list(dict.fromkeys(name for run in runs for name in run.axes))
+    levels = list(dict.fromkeys(name for run in runs for name in run.levels))
+    metrics = [name for name in METRICS if any(name in run.metrics for run in runs)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["recipe", "dataset", "labelled_percent", *axes, "fold", "seed", "arm", *metrics,
+         *(f"probe.{name}" for name in levels), "unit", "cases", "seconds", "split", "run"]
+    )  # fmt: skip
+    for run in runs:
+        writer.writerow(
+            [
+                run.recipe,
+                run.dataset,
+                _number(run.percent, 1),
+                *(run.axes.get(name, "") for name in axes),
+                "" if run.fold is None else run.fold,
+                run.seed,
+                run.arm,
+                *(_number(run.metrics.get(name), 100 if name in PERCENT else 1) for name in metrics),
+                *(_number(run.levels.get(name), 100) for name in levels),
+                run.unit,
+                run.cases,
+                _number(run.seconds, 1),
+                run.split_hash[:12],
+                run.folder.name,
+            ]
+        )
+    return text.getvalue()
+
+
+def _number(value: float | None, scale: float) -> str:
+    return "" if value is None else f"{scale * value:.4f}".rstrip("0").rstrip(".")

@@ -1,0 +1,207 @@
+"""A finished model on data of any origin: which cases, whether classes and images fit, and what is written."""
+
+import heapq
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hebbseg.data.cases import Case, ClassInfo, Problem, Source
+from hebbseg.data.io.image_file import Axes, Header
+from hebbseg.data.sources.files import FileSource
+from hebbseg.data.splits.split import Split
+from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.evaluation.evaluate import evaluate
+from hebbseg.evaluation.metrics import dice
+from hebbseg.reporting.plots.overlay import overlay
+from hebbseg.reporting.plots.figures import draw_grid
+from hebbseg.atomic_files import refuse_unwritable, write_json
+from hebbseg.cli.progress import Reporter
+from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.provenance import seen_among
+from hebbseg.segmenter import Segmenter
+
+WORST = 6  # cases in worst.png
+
+
+def chosen_cases(source: Source, *, split: Path | None = None, subset: str | None = None) -> list[str]:
+    """Ids of the cases with masks, or of those among them that a split tests on or that are on a published side."""
+    masked = [case for case in source.cases if case.has_mask]
+    if not masked:
+        raise HebbsegError(
+            f"{source.name}: none of its {len(source.cases)} cases has a mask, so there is nothing to measure against. "
+            "Use `hebbseg predict`, or add masks."
+        )
+    if split is not None and subset is not None:
+        raise HebbsegError("--split and --subset: give one of them.")
+    if split is not None:
+        wanted = Split.load(split / "split.json" if split.is_dir() else split).test
+        missing = sorted(set(wanted) - {case.id for case in masked})
+        if missing or not wanted:
+            raise HebbsegError(
+                f"--split {split}: "
+                + (
+                    f"{len(missing)} of its test cases have no mask in {source.name}, first {missing[0]!r}. "
+                    if missing
+                    else "it has no test cases. "
+                )
+                + "Give the data it was drawn from."
+            )
+        return sorted(wanted)
+    if subset is not None:
+        sides = sorted({case.subset for case in source.cases if case.subset is not None})
+        if subset not in sides:
+            allowed = did_you_mean(subset, sides) if sides else "It has no published split; leave --subset out."
+            raise HebbsegError(f"--subset {subset!r}: {source.name} has no such side. {allowed}")
+        masked = [case for case in masked if case.subset == subset]
+        if not masked:
+            raise HebbsegError(f"--subset {subset!r}: no case on that side of {source.name} has a mask.")
+    return sorted(case.id for case in masked)
+
+
+def fitting_source(source: Source, segmenter: Segmenter) -> Source:
+    """The source as the segmenter needs it; an error if its classes or dimensions are others than the model's."""
+    if source.spatial_dims != segmenter.spatial_dims:
+        raise HebbsegError(
+            f"{source.name} is {source.spatial_dims}D and the model {segmenter.spatial_dims}D. Give data of the model's kind."
+        )
+    _check_classes(source.classes, segmenter.classes, source.name)
+    if isinstance(source, FileSource) and "stored" not in (source.axes, segmenter.axes):
+        source = _turned(source, segmenter.axes)
+    if source.channels == segmenter.network.in_channels:
+        return source
+    return _OtherChannels(source, segmenter)
+
+
+def trained_on(model: Path, cases: Sequence[str]) -> str | None:
+    """A warning if cases have the names of some that this model was trained on; None if not, or if nobody knows."""
+    try:
+        found = seen_among(model, cases)
+    except HebbsegError as error:  # of this model or of one that it began with
+        return f"which images {model} was trained on cannot be told: {error}"
+    if found is None:
+        return None
+    path = (model if model.is_dir() else model.parent) / "split.json"
+    remedy = f"; --split {path} measures the model's test cases alone" if path.is_file() else ""
+    return f"{found}{remedy}."
+
+
+def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> Path:
+    """Where results go: ``out``, which must not hold results yet, or a folder of a name that is not taken."""
+    if out is None:
+        stem = re.sub(r"[^\w.-]+", "-", f"{name}-evaluation")
+        if overwrite:
+            return Path(stem)
+        refuse_unwritable(Path())
+        names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        return next(path for path in map(Path, names) if not path.exists())
+    taken = [out / file for file in ("metrics.csv", "summary.json", "worst.png") if (out / file).exists()]
+    if taken and not overwrite:
+        raise HebbsegError(f"{taken[0]} is there already. Choose another -o, or say --overwrite; nothing was written.")
+    return out
+
+
+def measure(
+    segmenter: Segmenter,
+    source: Source,
+    cases: Sequence[str],
+    folder: Path,
+    *,
+    reporter: Reporter,
+    warning: str | None = None,
+) -> dict[str, Any]:
+    """Predicts and measures the cases; writes ``metrics.csv``, ``summary.json`` and ``worst.png``; gives the summary."""
+    worst: list[tuple[float, int, np.ndarray]] = []
+    seen = 0
+
+    def look(image: np.ndarray, prediction: np.ndarray, target: np.ndarray) -> None:
+        nonlocal seen
+        found = dice(prediction > 0, target > 0)
+        if len(worst) < WORST or -found > worst[0][0]:
+            entry = (-found, -seen, overlay(image, prediction, target=target))
+            (heapq.heappush if len(worst) < WORST else heapq.heapreplace)(worst, entry)
+        seen += 1
+
+    rows, summary = evaluate(
+        segmenter, source, cases, look=look, report=lambda done, total: reporter.step("evaluate", done, total, {})
+    )
+    if warning is not None:
+        summary["warning"] = warning
+    shown = sorted(worst, key=lambda entry: entry[:2], reverse=True)
+    RunFolder(folder).save_rows("metrics.csv", rows)
+    draw_grid(
+        [picture for _, _, picture in shown],
+        folder / "worst.png",
+        "Worst cases: prediction in yellow, target in blue",
+        [f"{cases[-number]}  Dice {-value:.2f}" for value, number, _ in shown],
+    )
+    write_json(folder / "summary.json", summary)
+    return summary
+
+
+def _turned(source: FileSource, axes: Axes) -> FileSource:
+    """The source with all arrays, and their spacings, in that order of axes."""
+    if source.axes == axes:
+        return source
+    turned = FileSource(
+        name=source.name, root=source.root, cases=source.cases, problems=source.problems, masks=source.masks
+    )
+    turned.axes = axes
+    spacings = {id: header.spacing_mm for id, header in turned.headers.items() if isinstance(header, Header)}
+    turned.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in source.cases)
+    return turned
+
+
+def _check_classes(data: Sequence[ClassInfo], model: Sequence[ClassInfo], name: str) -> None:
+    """Classes agree if, index by index, they have one name, or one value and not two names that somebody chose."""
+    if len(data) == len(model) and all(map(_same_class, data, model)):
+        return
+    values = data if len(data) == len(model) else model
+    suggested = ";".join(f"{a.name}={_value(b)}" for a, b in zip(model, values, strict=True))
+    raise HebbsegError(
+        f"The classes of {name} ({_shown(data)}) are not those of the model ({_shown(model)}). If they mean the same, say "
+        f"which mask value is which class, for instance --label-map '{suggested}'."
+    )
+
+
+def _same_class(a: ClassInfo, b: ClassInfo) -> bool:
+    unnamed = isinstance(a.value, tuple) or any(
+        info.name in ("", "background", "foreground", f"class {info.value}") for info in (a, b)
+    )
+    return a.name == b.name or (a.value == b.value and unnamed)
+
+
+def _shown(classes: Sequence[ClassInfo]) -> str:
+    return ", ".join(f"{info.name}={_value(info)}" for info in classes)
+
+
+def _value(info: ClassInfo) -> str:
+    if isinstance(info.value, tuple):
+        return "#" + "".join(f"{part:02x}" for part in info.value)
+    return str(info.value)
+
+
+class _OtherChannels:
+    """A source whose images get the number of channels a model takes: grey repeated, colour made grey."""
+
+    def __init__(self, source: Source, segmenter: Segmenter) -> None:
+        self._source = source
+        self._segmenter = segmenter
+        self.channels = segmenter.network.in_channels
+        # Another name, as prepared images are kept on disk by it.
+        self.name = f"{source.name} with {self.channels} channels"
+        self.cases: tuple[Case, ...] = source.cases
+        self.problems: tuple[Problem, ...] = source.problems
+        self.spatial_dims = source.spatial_dims
+        self.classes = source.classes
+        self.rule = getattr(source, "rule", None)
+
+    def image(self, case: Case) -> np.ndarray:
+        return self._segmenter.as_channels(self._source.image(case))
+
+    def mask(self, case: Case) -> np.ndarray:
+        return self._source.mask(case)

@@ -1,0 +1,131 @@
+"""hebbseg evaluate: the same numbers as the run's own test, classes that must agree, and honest warnings."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from hebbseg.data.cases import ClassInfo
+from hebbseg.data.sources import open_source
+from hebbseg.errors import HebbsegError
+from hebbseg.runs.evaluate import fitting_source, results_folder
+from tests.data.trees import picture, save
+from tests.tiny import GLANDS, TINY, TWO_CLASSES, bright_folder, command, tiny_segmenter
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluate") / "run"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert command(monkeypatch, "train", GLANDS, "-o", folder, "--labelled", "3", "--init", "random", *TINY) == 0
+    return folder
+
+
+def test_the_runs_own_test_cases_give_the_runs_own_numbers(run_folder: Path, tmp_path: Path, monkeypatch, capsys):
+    arguments = ["evaluate", run_folder, GLANDS, "-o", tmp_path / "out"]
+    assert command(monkeypatch, *arguments, "--split", run_folder / "split.json") == 0
+    out, err = capsys.readouterr()
+    assert "Dice" in out and "warning" not in err
+    assert (tmp_path / "out" / "metrics.csv").read_bytes() == (run_folder / "metrics.csv").read_bytes()
+    summary, own = (
+        json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in (tmp_path / "out", run_folder)
+    )
+    own.pop("split_notes")
+    assert summary == own
+    assert (tmp_path / "out" / "worst.png").is_file()
+    assert command(monkeypatch, *arguments, "--subset", "test") == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert command(monkeypatch, *arguments, "--subset", "test", "--overwrite", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["n"] == own["n"]
+
+
+def test_cases_of_the_training_are_measured_with_a_warning(run_folder: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command(monkeypatch, "evaluate", run_folder / "model.safetensors", GLANDS) == 0
+    err = capsys.readouterr().err
+    assert "8 of the 12 cases" in err and "3 of them with their masks" in err and "flatters" in err
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.endswith("-evaluation")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert summary["n"] == 12 and "flatters" in summary["warning"]
+    with (folder / "metrics.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 12
+
+
+def test_a_name_that_is_taken_gets_a_number(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for expected in ("my-data-evaluation", "my-data-evaluation-2", "my-data-evaluation-3"):
+        assert results_folder("my data", None) == Path(expected)
+        Path(expected).mkdir()
+
+
+def test_other_channels_are_turned_into_the_models(tmp_path: Path, monkeypatch):
+    tiny_segmenter(channels=1, size=(16, 16)).save(tmp_path / "grey")
+    data = bright_folder(tmp_path / "data")
+    assert command(monkeypatch, "evaluate", tmp_path / "grey", data, "-o", tmp_path / "out") == 0
+    source = fitting_source(open_source(data), tiny_segmenter(channels=1))
+    assert source.channels == 1 and source.image(source.cases[0]).shape == (1, 24, 32)
+
+
+def test_volumes_are_turned_to_the_models_order_of_axes_with_their_spacing(tmp_path: Path):
+    volume = np.random.default_rng(0).normal(size=(8, 10, 12)).astype(np.float32)
+    for name, array in (("images", volume), ("masks", (volume > 0).astype(np.uint8))):
+        (tmp_path / name).mkdir()
+        scan = sitk.GetImageFromArray(array.transpose(2, 1, 0))
+        scan.SetSpacing((1.0, 2.0, 3.0))
+        sitk.WriteImage(scan, str(tmp_path / name / "a.mha"))
+    segmenter = tiny_segmenter(dims=3, channels=1, size=None, classes=TWO_CLASSES, axes="xyz")
+    source = fitting_source(open_source(tmp_path), segmenter)
+    (case,) = source.cases
+    assert case.spacing_mm == (1.0, 2.0, 3.0)
+    assert np.array_equal(source.image(case)[0], volume) and np.array_equal(source.mask(case), volume > 0)
+    assert nibabel  # the order xyz is NIfTI's
+
+
+def named(*pairs: tuple[str, int]) -> tuple[ClassInfo, ...]:
+    return tuple(ClassInfo(index=i, value=value, name=name) for i, (name, value) in enumerate(pairs))
+
+
+def test_classes_must_agree(tmp_path: Path):
+    source = open_source(bright_folder(tmp_path))  # background=0, foreground=255
+    for agreeing in (
+        named(("background", 0), ("foreground", 1)),  # 0/1 and 0/255 mean the same
+        named(("background", 0), ("gland", 255)),  # named in training, not here
+    ):
+        fitting_source(source, tiny_segmenter(classes=agreeing))
+    with pytest.raises(HebbsegError, match=r"--label-map 'background=0;gland=255'"):
+        fitting_source(source, tiny_segmenter(classes=named(("background", 0), ("gland", 1))))
+    with pytest.raises(HebbsegError, match=r"--label-map 'background=0;a=1;b=2'"):
+        fitting_source(source, tiny_segmenter(classes=named(("background", 0), ("a", 1), ("b", 2))))
+    relabelled = open_source(tmp_path, label_map="background=0;gland=255")
+    fitting_source(relabelled, tiny_segmenter(classes=named(("background", 0), ("gland", 1))))
+    with pytest.raises(HebbsegError, match="not those of the model"):
+        fitting_source(relabelled, tiny_segmenter(classes=named(("background", 0), ("nucleus", 255))))
+    with pytest.raises(HebbsegError, match="is 2D and the model 3D"):
+        fitting_source(source, replace(tiny_segmenter(dims=3, size=None)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", "RUN", "unlabelled"], "none of its 1 cases has a mask"),
+        (["evaluate", "RUN", GLANDS, "--subset", "tets"], "Did you mean 'test'"),
+        (["evaluate", "RUN", GLANDS, "--split", "nothing.json"], "no such file"),
+        (["evaluate", "RUN", "phantom:glands?n=5&size=32", "--split", "RUN"], "have no mask in"),
+        (["evaluate", "RUN", GLANDS, "--split", "RUN", "--subset", "test"], "give one of them"),
+        (["evaluate", "RUN", "phantom:atrium?n=2&size=32"], "is 3D and the model 2D"),
+        (["evaluate", "nowhere", GLANDS], "no such file"),
+    ],
+)
+def test_mistakes(arguments: list[str], words: str, run_folder: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "unlabelled" / "images" / "a.png", picture(0, 20, 28, 3))
+    assert command(monkeypatch, *[str(run_folder) if a == "RUN" else a for a in arguments]) == 2
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["unlabelled"]
