@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from hebbseg.cli.grid_board import Board
 from hebbseg.experiments.executors.local import LocalExecutor
 from hebbseg.experiments.grid import plan
 from hebbseg.experiments.recipe import Recipe
@@ -41,7 +42,7 @@ def main(count: int) -> None:
     tasks = tasks_of(plan(trivial(count), (Path(), "")), Path(tempfile.mkdtemp()))
     executor = Summing(jobs=1, threads=1)
     begun = time.monotonic()
-    result = run_tasks(tasks, executor)
+    result = run_tasks(tasks, executor, Board)
     whole = time.monotonic() - begun
     each = (whole - executor.own_s) / count
     print(

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from hebbseg.cli.progress import Quiet
 from hebbseg.config import make_settings
 from hebbseg.data.cases import Source
+from hebbseg.data.progress import Quiet
 from hebbseg.data.sources.files import FileSource
 from hebbseg.reporting.statistics import mean_interval
 from hebbseg.runs.dataset import open_cases

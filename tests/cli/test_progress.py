@@ -1,12 +1,14 @@
+import sys
 from pathlib import Path
 
 import pytest
 
-from hebbseg.cli.progress import Lines, Quiet, WithTensorBoard
+from hebbseg.data.progress import Lines, Quiet
+from hebbseg.training.tensorboard import WithTensorBoard
 
 
 def test_lines_come_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = Lines(sys.stderr)
     for done in range(1, 101):
         lines.step("stage 2", done, 100, {"loss": 0.5, "dice": 0.25})
     printed = capsys.readouterr().err.strip().splitlines()

@@ -12,9 +12,8 @@ import pytest
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.executors.executor import threads_per_job
 from hebbseg.experiments.executors.local import LocalExecutor
-from hebbseg.experiments.scheduler import run_tasks
 from hebbseg.experiments.tasks import Outcome, Task
-from tests.experiments.tinygrid import SETTINGS, InThisProcess, tiny_tasks
+from tests.experiments.tinygrid import SETTINGS, InThisProcess, run_all, tiny_tasks
 
 NO_RAY = "Ray is not installed (extra cluster)"
 
@@ -52,13 +51,13 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on(number: signal.Signals,
     }
     tasks = tiny_tasks(tmp_path / "killed", **changes)
     executor = Killing(number)
-    result = run_tasks(tasks, executor)
+    result = run_all(tasks, executor)
     assert executor.killed is not None and not result.failed and result.now == len(tasks) == 2
     assert len(executor.workers) == 2, "a new one for the one that was killed"
     begun = {task.id: task.log.read_text(encoding="utf-8").count(f" {task.id}\n") for task in tasks}
     assert begun == {task.id: 2 if task.id == executor.killed.id else 1 for task in tasks}
     alone = tiny_tasks(tmp_path / "alone", **changes)
-    run_tasks(alone, InThisProcess())
+    run_all(alone, InThisProcess())
     assert results(tasks) == results(alone)
 
 
@@ -103,9 +102,9 @@ def test_ray_gives_what_processes_give(tmp_path: Path) -> None:
 
     executor = RayExecutor(jobs=2, address=None, cpus_per_run=1, gpus_per_run=0)
     ours = tiny_tasks(tmp_path / "ray", axes={"labelled": ["4"], "seed": [0]})
-    assert not run_tasks(ours, executor).failed
+    assert not run_all(ours, executor).failed
     theirs = tiny_tasks(tmp_path / "here", axes={"labelled": ["4"], "seed": [0]})
-    run_tasks(theirs, InThisProcess())
+    run_all(theirs, InThisProcess())
     assert results(ours) == results(theirs)
 
 

@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 
 from hebbseg import Segmenter, methods
 from hebbseg.config import Settings
-from hebbseg.experiments.scheduler import RETRIES, left_of, run_tasks
+from hebbseg.experiments.scheduler import RETRIES, left_of
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
 from hebbseg.training.interrupt import Interrupted
-from tests.experiments.tinygrid import SETTINGS, InThisProcess, tiny_tasks
+from tests.experiments.tinygrid import SETTINGS, InThisProcess, run_all, tiny_tasks
 from tests.tiny import command
 
 ONE = {"labelled": ["4"], "seed": [3]}
@@ -30,7 +30,7 @@ def test_shared_weights_end_in_the_weights_of_a_run_that_does_its_own_stage_1(tm
     arms = [{"name": method, "init": init, "method": method} for method in methods]
     tasks = tiny_tasks(tmp_path / "grid", settings=settings, axes=ONE, arms=arms, baseline=None)
     assert [task.kind for task in tasks].count("stage1") == (2 if init == "hebbian" else 1)
-    result = run_tasks(tasks, InThisProcess())
+    result = run_all(tasks, InThisProcess())
     assert not result.failed and result.now == len(tasks)
     for task in runs(tasks):
         alone = tmp_path / task.settings.method
@@ -84,25 +84,25 @@ def test_a_probe_does_not_care_what_auto_stands_for(tmp_path: Path, monkeypatch:
 
 def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes=ONE)
-    assert run_tasks(tasks, InThisProcess()).now == 3
+    assert run_all(tasks, InThisProcess()).now == 3
     note = json.loads((tasks[-1].folder / "run.json").read_text(encoding="utf-8"))["grid"]
     assert note == {
         "recipe": "tiny", "title": "", "kind": "train", "table": "sota", "dataset": "glands", "arm": "Hebbian",
         "gain_over": "Supervised", "baseline": "Supervised", "axes": {"labelled": "4", "seed": 3},
     }  # fmt: skip
     again = InThisProcess()
-    result = run_tasks(tasks, again)
+    result = run_all(tasks, again)
     assert again.begun == [] and again.closed and result.before == 2
     more = tiny_tasks(tmp_path, axes={"labelled": ["4"], "seed": [3, 4]})
     assert {task.settings.seed for task in left_of(more)} == {4}
 
 
 def test_a_run_that_another_recipe_has_done_counts_for_the_one_that_asks_now(tmp_path: Path) -> None:
-    run_tasks(tiny_tasks(tmp_path, axes=ONE), InThisProcess())
+    run_all(tiny_tasks(tmp_path, axes=ONE), InThisProcess())
     tasks = tiny_tasks(tmp_path, axes=ONE, name="other", baseline=None)
     again = InThisProcess()
     metrics = {task.id: (task.folder / "metrics.csv").read_bytes() for task in tasks if task.kind == "train"}
-    run_tasks(tasks, again)
+    run_all(tasks, again)
     assert again.begun == []
     for task in tasks:
         if task.kind == "train":
@@ -115,7 +115,7 @@ def test_a_run_that_another_recipe_has_done_counts_for_the_one_that_asks_now(tmp
 def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
     arms = [{"name": "Bad", "init": "random", "labelled": "500"}, {"name": "Good", "init": "random", "labelled": "4"}]
     tasks = tiny_tasks(tmp_path, axes={"seed": [0]}, arms=arms, baseline=None)
-    result = run_tasks(tasks, InThisProcess())
+    result = run_all(tasks, InThisProcess())
     ((task, outcome),) = result.failed.values()
     assert task.note["arm"] == "Bad" and "500" in outcome.message and result.now == 1
     assert "Traceback" in task.log.read_text(encoding="utf-8") and outcome.message in task.log.read_text(
@@ -127,7 +127,7 @@ def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
 def test_a_regime_too_large_for_the_data_fails_only_the_runs_that_ask_for_it(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes={"labelled": ["500", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
     assert [task.kind for task in tasks].count("stage1") == 1
-    result = run_tasks(tasks, InThisProcess())
+    result = run_all(tasks, InThisProcess())
     assert {(task.note["arm"], task.settings.labelled) for task, _ in result.failed.values()} == {
         ("Supervised", "500"),
         ("Hebbian", "500"),
@@ -138,7 +138,7 @@ def test_a_regime_too_large_for_the_data_fails_only_the_runs_that_ask_for_it(tmp
 def test_runs_whose_stage_1_fails_fail_with_it(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes={"labelled": ["2", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
     (fit,) = [task.id for task in tasks if task.kind == "stage1"]
-    result = run_tasks(tasks, InThisProcess(lose={fit: RETRIES + 1}))
+    result = run_all(tasks, InThisProcess(lose={fit: RETRIES + 1}))
     failed = {task.note.get("arm", "stage 1") for task, _ in result.failed.values()}
     assert failed == {"stage 1", "Hebbian"} and len(result.failed) == 3
     assert sum("its stage 1 failed" in outcome.message for _, outcome in result.failed.values()) == 2
@@ -146,14 +146,14 @@ def test_runs_whose_stage_1_fails_fail_with_it(tmp_path: Path) -> None:
 
 def test_a_grid_ends_when_all_that_is_left_waits_for_what_failed(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes=ONE, arms=[{"name": "Hebbian"}], baseline=None)
-    assert len(run_tasks(tasks, InThisProcess(lose={tasks[0].id: RETRIES + 1})).failed) == 2
+    assert len(run_all(tasks, InThisProcess(lose={tasks[0].id: RETRIES + 1})).failed) == 2
 
 
 def test_a_task_whose_worker_is_lost_is_tried_again_but_not_for_ever(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, axes=ONE)
     first = tasks[0].id
     executor = InThisProcess(lose={first: RETRIES})
-    assert not run_tasks(tasks, executor).failed
+    assert not run_all(tasks, executor).failed
     assert executor.begun.count(first) == RETRIES + 1 and len(executor.begun) == len(tasks) + RETRIES
 
 
@@ -166,7 +166,7 @@ def test_a_task_that_somebody_else_stopped_is_lost_and_never_counts_as_done(tmp_
     tasks = tiny_tasks(tmp_path, axes=ONE)
     fit, run = tasks[1].id, tasks[0].id
     executor = Stopped(lose={fit: RETRIES, run: RETRIES + 1})
-    result = run_tasks(tasks, executor)
+    result = run_all(tasks, executor)
     assert executor.begun.count(fit) == RETRIES + 1 == executor.begun.count(run)
     ((task, outcome),) = result.failed.values()
     assert task.id == run and "told to end" in outcome.message and result.now == 2
@@ -219,13 +219,13 @@ def test_ctrl_c_stops_what_is_under_way_and_says_what_is_left(tmp_path: Path) ->
 
     executor = Interrupting()
     with pytest.raises(Interrupted, match=r"Stopped: 1 done, 2 left"):
-        run_tasks(tiny_tasks(tmp_path, axes=ONE), executor)
+        run_all(tiny_tasks(tmp_path, axes=ONE), executor)
     assert executor.asked and executor.closed
 
 
 def test_a_probe_measures_every_level(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, kind="probe", axes=ONE)
-    assert not run_tasks(tasks, InThisProcess()).failed
+    assert not run_all(tasks, InThisProcess()).failed
     supervised, hebbian = (
         json.loads((task.folder / "summary.json").read_text(encoding="utf-8")) for task in runs(tasks)
     )

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from hebbseg.cli.grid_board import Board
+from hebbseg.experiments.executors.executor import Executor
 from hebbseg.experiments.grid import plan
 from hebbseg.experiments.recipe import Recipe
-from hebbseg.experiments.scheduler import tasks_of
+from hebbseg.experiments.scheduler import Result, run_tasks, tasks_of
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
 
 SETTINGS: dict[str, Any] = {
@@ -63,3 +65,8 @@ class InThisProcess:
 
     def close(self) -> None:
         self.closed = True
+
+
+def run_all(tasks: list[Task], executor: Executor) -> Result:
+    """As `hebbseg grid` does."""
+    return run_tasks(tasks, executor, Board)

@@ -6,7 +6,8 @@ import torch
 from rich.console import Console
 
 from hebbseg import HebbianPCA, Plasticity, SoftWTA, UNet
-from hebbseg.hebbian.diagnostics import as_dict, diagnose, effective_number, effective_rank, mean_abs_cosine, table
+from hebbseg.cli.diagnostics_table import table
+from hebbseg.hebbian.diagnostics import as_dict, diagnose, effective_number, effective_rank, mean_abs_cosine
 
 
 def test_effective_number_counts_equal_shares() -> None:

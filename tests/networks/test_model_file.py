@@ -7,7 +7,8 @@ import torch
 
 from hebbseg.errors import HebbsegError
 from hebbseg.networks import model_file as checkpoint
-from hebbseg.networks.model_file import load_checkpoint, load_model, save_checkpoint, save_model
+from hebbseg.networks.model_file import load_model, save_model
+from hebbseg.runs.checkpoint import load_checkpoint, save_checkpoint
 
 
 def test_round_trips(tmp_path: Path) -> None:

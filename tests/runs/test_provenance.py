@@ -11,7 +11,7 @@ from hebbseg.config import make_settings
 from hebbseg.errors import HebbsegError
 from hebbseg.runs.evaluate import trained_on
 from hebbseg.runs.train import pretrain_only, run
-from hebbseg.cli.progress import Quiet
+from hebbseg.data.progress import Quiet
 from hebbseg.runs.provenance import images_seen
 from tests.tiny import bright_folder
 

@@ -20,7 +20,7 @@ from hebbseg.config import Settings, make_settings
 from hebbseg.errors import HebbsegError
 from hebbseg.runs.dataset import draw_split, open_cases
 from hebbseg.runs.train import pretrain_only
-from hebbseg.cli.progress import Quiet
+from hebbseg.data.progress import Quiet
 from hebbseg.runs.folder import RunFolder
 
 DATA = "phantom:glands?n=20&size=32"

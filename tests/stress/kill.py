@@ -24,7 +24,7 @@ SCRIPT = """
 from pathlib import Path
 from hebbseg.config import make_settings
 from hebbseg.runs.train import run
-from hebbseg.cli.progress import Quiet
+from hebbseg.data.progress import Quiet
 
 class Steps(Quiet):
     def step(self, stage, done, total, row):

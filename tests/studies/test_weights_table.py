@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hebbseg.experiments.scheduler import run_tasks
 from studies import weights
-from tests.experiments.tinygrid import InThisProcess, tiny_tasks
+from tests.experiments.tinygrid import InThisProcess, run_all, tiny_tasks
 
 
 def test_filters_that_keep_their_direction_are_kept_and_move_by_their_length() -> None:
@@ -37,7 +36,7 @@ def test_every_convolution_of_every_run_has_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arms = [{"name": "Supervised", "init": "random"}, {"name": "Hebbian SWTA", "init": "hebbian", "levels": "all"}]
-    run_tasks(tiny_tasks(tmp_path / "out", arms=arms, axes={"labelled": ["4"], "seed": [0, 1]}), InThisProcess())
+    run_all(tiny_tasks(tmp_path / "out", arms=arms, axes={"labelled": ["4"], "seed": [0, 1]}), InThisProcess())
     monkeypatch.setattr(sys, "argv", ["weights", str(tmp_path / "w.csv"), str(tmp_path / "out"), "--labelled", "4"])
     weights.main()
     rows = list(csv.DictReader((tmp_path / "w.csv").open()))

@@ -10,6 +10,7 @@ from hebbseg.cli.check import check
 from hebbseg.cli.demo import demo
 from hebbseg.cli.evaluate import evaluate
 from hebbseg.cli.grid import grid
+from hebbseg.cli.memory import keep_freed_memory
 from hebbseg.cli.options import SettingsCommand
 from hebbseg.cli.predict import predict
 from hebbseg.cli.report import report
@@ -56,6 +57,7 @@ def options(
 
 def main() -> None:
     """The entry point: an error the user can mend is one message on stderr and exit code 2; 130 after Ctrl-C."""
+    keep_freed_memory()
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:

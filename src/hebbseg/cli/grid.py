@@ -82,6 +82,7 @@ def grid(
     The same command again goes on where it was stopped: what is done is skipped, what was cut is resumed, what failed is
     tried again. Stage 1 is done once for all runs that share it. Exit code 1 if some run failed.
     """
+    from hebbseg.cli.grid_board import Board
     from hebbseg.experiments.data_root import data_root as find_root
     from hebbseg.experiments.executors.executor import EXECUTORS, make_executor
     from hebbseg.experiments.grid import plan
@@ -105,7 +106,7 @@ def grid(
     _copy_recipe(recipe, folder)  # now that nothing can be wrong any more: reports go by it
     _warn_of_strangers(runs, folder)
     try:
-        result = run_tasks(tasks, workers)
+        result = run_tasks(tasks, workers, Board)
     except Interrupted as stop:
         raise Interrupted(f"{stop} The same command goes on from here:\n  {_command()}") from None
     facts = [

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hebbseg.data.progress import duration
 from hebbseg.experiments.tasks import Outcome, Task
 
 STATES = ("done", "running", "failed", "left")
@@ -111,11 +112,3 @@ def row_of(task: Task) -> str:
         return f"(stage 1: {task.settings.init})"
     arm = str(task.note["arm"])
     return arm
-
-
-def duration(seconds: float) -> str:
-    """``"1 h 05 min"``, ``"12 min"`` or ``"40 s"``."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -7,12 +7,12 @@ from typing import cast, get_args
 
 from hebbseg.config import Accelerator
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.segmenter import Segmenter, Tta
+from hebbseg.inference.predictor import Predictor, Tta
 
 TTA = ("none", "flips", "flips+rot")
 
 
-def load_models(paths: Sequence[Path], *, tta: str | None = None, accelerator: str | None = None) -> list[Segmenter]:
+def load_models(paths: Sequence[Path], *, tta: str | None = None, accelerator: str | None = None) -> list[Predictor]:
     """Segmenters on the device that computes; ``tta`` None leaves each with what it was trained to use."""
     if tta is not None and tta not in TTA:
         raise HebbsegError(f"--tta {tta!r} is unknown. {did_you_mean(tta, TTA)}")
@@ -20,7 +20,7 @@ def load_models(paths: Sequence[Path], *, tta: str | None = None, accelerator: s
         raise HebbsegError(
             f"--accelerator {accelerator!r} is unknown. {did_you_mean(accelerator, get_args(Accelerator))}"
         )
-    segmenters = [Segmenter.load(path) for path in paths]
+    segmenters = [Predictor.load(path) for path in paths]
     if tta is not None:
         segmenters = [replace(segmenter, tta=cast(Tta, tta)) for segmenter in segmenters]
     from hebbseg.training.distributed import available_fabric

@@ -272,7 +272,8 @@ def _show_diagnostics(path: Path) -> None:
     from rich import box
     from rich.console import Console
 
-    from hebbseg.hebbian.diagnostics import LayerDiagnostics, table
+    from hebbseg.cli.diagnostics_table import table
+    from hebbseg.hebbian.diagnostics import LayerDiagnostics
 
     shown = table({name: LayerDiagnostics(**numbers) for name, numbers in layers.items()})
     # So that whole names fit into 80 columns: headings on two lines, no lines between columns.

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from hebbseg.cli.grid_board import duration
-from hebbseg.cli.progress import Quiet
 from hebbseg.config import Settings
+from hebbseg.data.progress import Quiet, duration
 from hebbseg.experiments.executors.executor import threads_per_job
 from hebbseg.experiments.probe import probe
 from hebbseg.experiments.scheduler import left_of

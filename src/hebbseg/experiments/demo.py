@@ -9,8 +9,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from hebbseg.cli.progress import Quiet, Reporter
 from hebbseg.config import Settings, make_settings
+from hebbseg.data.progress import Quiet, Reporter
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.metrics import mean_and_ci90
 from hebbseg.runs.train import run

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from hebbseg.atomic_files import write_json
-from hebbseg.cli.progress import Reporter
 from hebbseg.config import Settings
 from hebbseg.data.cases import Source
+from hebbseg.data.progress import Reporter
 from hebbseg.data.store import CaseStore
 from hebbseg.evaluation.linear_probe import linear_probe
 from hebbseg.hebbian.diagnostics import as_dict

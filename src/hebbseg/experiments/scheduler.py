@@ -1,10 +1,11 @@
 """Carries out a grid: what is done is skipped, what was cut goes on, and one failure never stops the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
-from hebbseg.cli.grid_board import Board
 from hebbseg.experiments.executors.executor import Executor
 from hebbseg.experiments.grid import GridRun
 from hebbseg.experiments.tasks import Outcome, Task, described, is_done, take_over
@@ -60,7 +61,23 @@ def left_of(tasks: Sequence[Task]) -> list[Task]:
     return [task for task in tasks if task.id in runs or (task.folder in needed and not is_done(task))]
 
 
-def run_tasks(tasks: Sequence[Task], executor: Executor) -> Result:
+class Board(Protocol):
+    """Follows a grid: told of every task that begins, ends or cannot begin."""
+
+    def begun(self, task: Task) -> None: ...
+
+    def ended(self, task: Task, outcome: Outcome, *, again: bool = False) -> None: ...
+
+    def blocked(self, task: Task) -> None: ...
+
+    def summary(self) -> str: ...
+
+
+MakeBoard = Callable[[Sequence[Task], dict[str, float | None], int], AbstractContextManager[Board]]
+"""Gets all tasks of the grid, those done before with their seconds, and how many run at once."""
+
+
+def run_tasks(tasks: Sequence[Task], executor: Executor, make_board: MakeBoard) -> Result:
     """All tasks that are not done; raises `Interrupted` after Ctrl-C, when everything under way is saved."""
     left = left_of(tasks)
     ids = {task.id for task in left}
@@ -71,7 +88,7 @@ def run_tasks(tasks: Sequence[Task], executor: Executor) -> Result:
         if task.kind != "stage1" and task.id not in ids:
             take_over(task)
     done = {task.id: described(task.folder).get("seconds") for task in counted if task.id not in ids}
-    with Board(counted, done, executor.slots) as board, interrupt_requests() as request:
+    with make_board(counted, done, executor.slots) as board, interrupt_requests() as request:
         try:
             failed = _Schedule(left, executor, board).run(request)
         finally:

@@ -9,16 +9,17 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from hebbseg.cli.progress import Reporter
 from hebbseg.config import Settings
 from hebbseg.data.cases import Source
+from hebbseg.data.progress import Reporter
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.tasks import WEIGHTS
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict
-from hebbseg.networks.model_file import load_checkpoint, load_model, save_model
+from hebbseg.networks.model_file import load_model, save_model
 from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.initializers import Initialised
+from hebbseg.runs.checkpoint import load_checkpoint
 from hebbseg.runs.context import Run
 from hebbseg.runs.dataset import draw_split
 from hebbseg.runs.folder import RunFolder

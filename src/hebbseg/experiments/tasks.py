@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from filelock import FileLock
 
@@ -92,7 +93,7 @@ def carry_out(task: Task) -> Outcome:
     """Does the task; whatever goes wrong with it becomes an outcome, and its log tells."""
     status: Status = "done"
     message = ""
-    with _logged(task), _alone(task):
+    with _logged(task) as log, _alone(task):
         begun = time.monotonic()
         try:
             if not is_done(task):
@@ -104,23 +105,23 @@ def carry_out(task: Task) -> Outcome:
                     perform(task)
         except Interrupted as stop:
             status, message = "stopped", str(stop)
-            print(stop)
+            log.write(f"{stop}\n")
         except Exception as error:
             status, message = "failed", str(error)
             if not isinstance(error, HebbsegError):
                 message = f"{type(error).__name__}: {error}"
-            traceback.print_exc()
+            traceback.print_exc(file=log)
         return Outcome(status=status, message=message, seconds=time.monotonic() - begun)
 
 
 def perform(task: Task) -> None:
     """Does the task in this process, and in the further ones that its settings ask for."""
-    from hebbseg.cli.progress import Lines
+    from hebbseg.data.progress import Lines
     from hebbseg.experiments.probe import probe
     from hebbseg.experiments.stage1_cache import fit_stage1, starts_from
     from hebbseg.runs.train import run
 
-    settings, reporter = task.settings, Lines()
+    settings, reporter = task.settings, Lines(sys.stderr)
     source = cases_of(settings)
     if task.kind == "stage1":
         fit_stage1(settings, task.network, task.folder, source=source, reporter=reporter)
@@ -166,19 +167,19 @@ def cases_of(settings: Settings) -> "Source":
 def _cases(
     data: str, label_map: str | None, group: str | None, mask_threshold: float | None, instances: bool | None
 ) -> "Source":
-    from hebbseg.cli.progress import Lines
+    from hebbseg.data.progress import Lines
     from hebbseg.runs.dataset import open_cases
 
     options = {"label_map": label_map, "group": group, "mask_threshold": mask_threshold, "instances": instances}
-    return open_cases(make_settings(data, options), Lines())
+    return open_cases(make_settings(data, options), Lines(sys.stderr))
 
 
 @contextmanager
-def _logged(task: Task) -> Iterator[None]:
+def _logged(task: Task) -> Iterator[TextIO]:
     task.log.parent.mkdir(parents=True, exist_ok=True)
     with task.log.open("a", encoding="utf-8", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), task.id)
-        yield
+        log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {task.id}\n")
+        yield log
 
 
 @contextmanager

@@ -10,18 +10,17 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from hebbseg.atomic_files import replacing
-from hebbseg.cli.memory import keep_freed_memory
-from hebbseg.cli.progress import Quiet, Reporter
 from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
 from hebbseg.data.io.formats import is_dicom, mask_suffix, read_image, stem_of, suffix_of, write_mask
 from hebbseg.data.io.image_file import Image
+from hebbseg.data.progress import Quiet, Reporter
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.archives import is_archive
 from hebbseg.data.sources.listing import subfolders, visible
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.large_tiff import is_large, predict_large, preview
+from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import uncertainty
-from hebbseg.segmenter import Segmenter
 
 # An uncertainty map is written the way a mask is: level i of 255 is "class" i.
 LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
@@ -78,7 +77,7 @@ def find_inputs(specs: Sequence[str], *, leave_out: Path | None = None) -> tuple
 
 
 def plan(
-    segmenters: Sequence[Segmenter],
+    segmenters: Sequence[Predictor],
     inputs: Sequence[Input],
     out: Path,
     *,
@@ -110,7 +109,7 @@ def plan(
 
 
 def predict_files(
-    segmenters: Sequence[Segmenter],
+    segmenters: Sequence[Predictor],
     inputs: Sequence[Input],
     targets: Sequence[Targets],
     *,
@@ -118,7 +117,6 @@ def predict_files(
 ) -> Outcome:
     """Predicts one image after the other with the mean of all segmenters; a file that fails does not stop the rest."""
     check_ensemble(segmenters)
-    keep_freed_memory()
     reporter = reporter or Quiet()
     masks: list[Path] = []
     failures: list[str] = []
@@ -133,7 +131,7 @@ def predict_files(
     return Outcome(masks=tuple(masks), failures=tuple(failures))
 
 
-def check_ensemble(segmenters: Sequence[Segmenter]) -> None:
+def check_ensemble(segmenters: Sequence[Predictor]) -> None:
     """Raises unless all segmenters tell the same classes apart in the same kind of image."""
     first = segmenters[0]
     for other in segmenters[1:]:
@@ -146,7 +144,7 @@ def check_ensemble(segmenters: Sequence[Segmenter]) -> None:
                 raise HebbsegError(f"The models of an ensemble differ in {what}: {a} and {b}. Give models that agree.")
 
 
-def mean_probabilities(segmenters: Sequence[Segmenter], image: Image) -> Tensor:
+def mean_probabilities(segmenters: Sequence[Predictor], image: Image) -> Tensor:
     """(K, *S), the mean over segmenters."""
     total = segmenters[0].probabilities_of_file(image.array, image.axes)
     for segmenter in segmenters[1:]:
@@ -154,7 +152,7 @@ def mean_probabilities(segmenters: Sequence[Segmenter], image: Image) -> Tensor:
     return total / len(segmenters)
 
 
-def _predict(segmenters: Sequence[Segmenter], each: Input, target: Targets, reporter: Reporter) -> Path:
+def _predict(segmenters: Sequence[Predictor], each: Input, target: Targets, reporter: Reporter) -> Path:
     if target.streamed:
         picture = predict_large(
             segmenters,
@@ -185,7 +183,7 @@ def _write_uncertainty(path: Path, doubt: np.ndarray, image: Image) -> None:
 
 
 def _targets(
-    segmenters: Sequence[Segmenter], each: Input, out: Path, overlays: bool, uncertainty_maps: bool
+    segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool
 ) -> Targets:
     try:
         streamed = len(each.files) == 1 and is_large(each.files[0], segmenters)
@@ -270,5 +268,5 @@ def _shown(each: Input) -> str:
     return str(each.files[0]) if each.files else each.name
 
 
-def _classes(segmenter: Segmenter) -> list[tuple[str, object]]:
+def _classes(segmenter: Predictor) -> list[tuple[str, object]]:
     return [(info.name, info.value) for info in segmenter.classes]

@@ -10,10 +10,10 @@ from torch import Tensor
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.image_file import Image
 from hebbseg.data.io.tiff_map import ReadPart, map_picture, write_mask_in_tiles, write_picture_in_tiles
+from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import predict_streaming
 from hebbseg.inference.streaming import release_pages
 from hebbseg.reporting.plots.overlay import overlay
-from hebbseg.segmenter import Segmenter
 
 LARGE_PIXELS = 4096 * 4096
 SAMPLE_PIXELS = 1024 * 1024  # for mean, spread and percentiles
@@ -21,7 +21,7 @@ PREVIEW_SIDE = 2048
 BAND_ROWS = 512
 
 
-def is_large(path: Path, segmenters: Sequence[Segmenter]) -> bool:
+def is_large(path: Path, segmenters: Sequence[Predictor]) -> bool:
     """Whether the image is better streamed, and can be: a large plain TIFF, and models that predict in windows."""
     first = segmenters[0]
     if FORMATS.get(suffix_of(path)) != "tiff" or first.spatial_dims != 2 or first.preparation.size is not None:
@@ -33,7 +33,7 @@ def is_large(path: Path, segmenters: Sequence[Segmenter]) -> bool:
 
 
 def predict_large(
-    segmenters: Sequence[Segmenter],
+    segmenters: Sequence[Predictor],
     path: Path,
     mask: Path,
     *,
@@ -76,7 +76,7 @@ def predict_large(
         return overlay(_thinned(image.array, step), _thinned(classes, step))
 
 
-def _preparing(segmenter: Segmenter, image: np.ndarray) -> Callable[[Tensor], Tensor]:
+def _preparing(segmenter: Predictor, image: np.ndarray) -> Callable[[Tensor], Tensor]:
     """From a window as it is in the file to what the network sees, with statistics of the whole image."""
     step = max(1, round((image.shape[1] * image.shape[2] / SAMPLE_PIXELS) ** 0.5))
     sample = _thinned(image, step)

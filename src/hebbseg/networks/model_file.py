@@ -1,46 +1,16 @@
-"""What survives a killed process, and the model file: both written whole or not at all, both without code in them."""
+"""The model file: weights and configuration in one safetensors file, written atomically, without code in it."""
 
 import errno
 import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from hebbseg.atomic_files import replacing
 from hebbseg.errors import HebbsegError
-
-
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Plain values and tensors only; the file is the old one until the new one is safely on disk."""
-    try:
-        with replacing(path) as temporary:
-            torch.save(state, temporary)
-    except (OSError, RuntimeError) as error:
-        # torch reports a failed write as a RuntimeError of its zip writer.
-        raise HebbsegError(
-            f"{path}: the checkpoint could not be written ({_cause(error)}). "
-            + (
-                f"The one before it is whole; free some space and go on with --resume {path.parent}."
-                if path.exists()
-                else ""
-            )
-        ) from error
-
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise HebbsegError(
-            f"{path}: this is not a checkpoint of ours ({type(error).__name__}). Nothing in it was executed. "
-            "Start the run afresh in another folder."
-        ) from error
-    assert isinstance(state, dict)
-    return state
 
 
 def save_model(path: Path, weights: dict[str, Tensor], description: dict[str, Any]) -> None:
@@ -51,7 +21,7 @@ def save_model(path: Path, weights: dict[str, Tensor], description: dict[str, An
         with replacing(path) as temporary:
             save_file(tensors, temporary, metadata={"hebbseg": json.dumps(description, sort_keys=True)})
     except (OSError, SafetensorError) as error:
-        raise HebbsegError(f"{path}: the model could not be written ({_cause(error)}).") from error
+        raise HebbsegError(f"{path}: the model could not be written ({write_failure(error)}).") from error
 
 
 def load_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -70,7 +40,7 @@ def load_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return weights, description
 
 
-def _cause(error: Exception) -> str:
+def write_failure(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "the disk is full"
     return str(error).splitlines()[0]

@@ -12,10 +12,10 @@ from hebbseg.atomic_files import write_text
 from hebbseg.data.sources import open_source
 from hebbseg.evaluation.metrics import dice
 from hebbseg.experiments.demo import ARMS, BASELINE, OURS, DemoResult, conclusion, loss_curve, table_rows
+from hebbseg.inference.predictor import Predictor
 from hebbseg.reporting.plots.figures import STYLES, plt, save_figure
 from hebbseg.reporting.plots.filters import draw_filters, learned_filters
 from hebbseg.reporting.plots.overlay import overlay
-from hebbseg.segmenter import Segmenter
 
 PICTURES = 4
 
@@ -59,7 +59,7 @@ def draw_predictions(result: DemoResult, path: Path) -> None:
     source = open_source(run["settings"]["data"])
     shown = {ids[round(position)] for position in np.linspace(0, len(ids) - 1, min(PICTURES, len(ids)))}
     cases = [case for case in source.cases if case.id in shown]
-    segmenters = [Segmenter.load(folder) for folder in folders]
+    segmenters = [Predictor.load(folder) for folder in folders]
     headings = ["image", "target", *(f"{arm} init" for arm in (BASELINE, OURS))]
     figure, axes = plt.subplots(len(cases), 4, figsize=(10, 2.6 * len(cases)), squeeze=False)
     for row, case in zip(axes, cases, strict=True):

@@ -9,6 +9,7 @@ from hebbseg.data.sources import open_source
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.metrics import dice
+from hebbseg.inference.predictor import Predictor
 from hebbseg.reporting.charts import Picture, picture
 from hebbseg.reporting.comparison import Comparison
 from hebbseg.reporting.plots.figures import plt
@@ -17,7 +18,6 @@ from hebbseg.reporting.plots.overlay import overlay
 from hebbseg.reporting.plots.surfaces3d import surfaces_picture
 from hebbseg.reporting.results import RunResult
 from hebbseg.reporting.tables.comparisons import regime_heading
-from hebbseg.segmenter import Segmenter
 
 CASES = 3  # of a grid of images; one of volumes
 
@@ -74,7 +74,7 @@ def _predicted(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
         raise HebbsegError(f"{source.name}: none of the runs' test cases is there any more. Restore the data.")
     count = min(CASES if source.spatial_dims == 2 else 1, len(ids))
     places = np.linspace(0, len(ids) - 1, count + 2)[1:-1] if count < len(ids) else np.arange(count)
-    segmenters = {regime: Segmenter.load(run.folder) for regime, run in runs.items()}
+    segmenters = {regime: Predictor.load(run.folder) for regime, run in runs.items()}
     shown = []
     for place in places:
         case = known[ids[round(place)]]

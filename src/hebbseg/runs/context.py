@@ -16,7 +16,7 @@ from hebbseg.data.store import CaseStore
 from hebbseg.data.preprocessing import Preparation
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.networks.unet import UNet
-from hebbseg.segmenter import Segmenter
+from hebbseg.inference.predictor import Predictor
 from hebbseg.training.loop import Stage2
 from hebbseg.pretraining.initializers import INITS, Context, Initialised, check_init, check_weights, initialise_network
 from hebbseg.pretraining.hebbian import Stage1
@@ -102,9 +102,9 @@ class Run:
         """Of prediction: as large as the patches of training; whole images where there were none."""
         return self.batches(unlabelled=False, augmented=False, seed=0).patch
 
-    def segmenter(self, network: nn.Module) -> Segmenter:
+    def segmenter(self, network: nn.Module) -> Predictor:
         assert isinstance(network, UNet)
-        return Segmenter(
+        return Predictor(
             network=network,
             network_options=self.network_options(len(self.source.classes)),
             preparation=self.preparation,

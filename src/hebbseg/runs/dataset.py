@@ -9,7 +9,7 @@ from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split, make_split
 from hebbseg.errors import HebbsegError
-from hebbseg.cli.progress import Reporter
+from hebbseg.data.progress import Reporter
 
 
 def open_cases(

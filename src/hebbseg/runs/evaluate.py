@@ -20,10 +20,10 @@ from hebbseg.evaluation.metrics import dice
 from hebbseg.reporting.plots.overlay import overlay
 from hebbseg.reporting.plots.figures import draw_grid
 from hebbseg.atomic_files import refuse_unwritable, write_json
-from hebbseg.cli.progress import Reporter
+from hebbseg.data.progress import Reporter
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.provenance import seen_among
-from hebbseg.segmenter import Segmenter
+from hebbseg.inference.predictor import Predictor
 
 WORST = 6  # cases in worst.png
 
@@ -63,7 +63,7 @@ def chosen_cases(source: Source, *, split: Path | None = None, subset: str | Non
     return sorted(case.id for case in masked)
 
 
-def fitting_source(source: Source, segmenter: Segmenter) -> Source:
+def fitting_source(source: Source, segmenter: Predictor) -> Source:
     """The source as the segmenter needs it; an error if its classes or dimensions are others than the model's."""
     if source.spatial_dims != segmenter.spatial_dims:
         raise HebbsegError(
@@ -106,7 +106,7 @@ def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> P
 
 
 def measure(
-    segmenter: Segmenter,
+    segmenter: Predictor,
     source: Source,
     cases: Sequence[str],
     folder: Path,
@@ -188,7 +188,7 @@ def _value(info: ClassInfo) -> str:
 class _OtherChannels:
     """A source whose images get the number of channels a model takes: grey repeated, colour made grey."""
 
-    def __init__(self, source: Source, segmenter: Segmenter) -> None:
+    def __init__(self, source: Source, segmenter: Predictor) -> None:
         self._source = source
         self._segmenter = segmenter
         self.channels = segmenter.network.in_channels

@@ -16,7 +16,7 @@ from hebbseg.config import Settings, make_settings, without_effect
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.atomic_files import refuse_unwritable, write_json, write_text
-from hebbseg.networks.model_file import load_checkpoint, save_checkpoint
+from hebbseg.runs.checkpoint import load_checkpoint, save_checkpoint
 
 Row = dict[str, Any]
 

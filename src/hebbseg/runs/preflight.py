@@ -8,7 +8,8 @@ from hebbseg.data.cases import Source
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.runs.dataset import draw_split
-from hebbseg.cli.progress import Quiet, require_tensorboard
+from hebbseg.data.progress import Quiet
+from hebbseg.training.tensorboard import require_tensorboard
 from hebbseg.pretraining.initializers import INITS, check_init, check_weights
 
 

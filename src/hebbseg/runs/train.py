@@ -23,10 +23,11 @@ from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.methods import AUTO, auto_method, check_method, make_method, options_text
 from hebbseg.networks.unet import UNet
 from hebbseg.runs.dataset import draw_split, open_cases
-from hebbseg.cli.progress import Quiet, Reporter, WithTensorBoard
+from hebbseg.data.progress import Quiet, Reporter
+from hebbseg.training.tensorboard import WithTensorBoard
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.provenance import start_has_seen
-from hebbseg.segmenter import Segmenter
+from hebbseg.inference.predictor import Predictor
 from hebbseg.training.ema import recalibrate_norms
 from hebbseg.networks.model_file import save_model
 from hebbseg.training.loop import fit
@@ -50,7 +51,7 @@ def run(
     source: Source | None = None,
     starts: Starts | None = None,
     notes: Mapping[str, Any] | None = None,
-) -> Segmenter:
+) -> Predictor:
     """Both stages and the evaluation; leaves everything in ``out`` (see `RunFolder`).
 
     Arguments:
@@ -83,7 +84,7 @@ def run(
         folder.note(**notes)
     if resume and folder.description()["status"] == "done":
         reporter.say(f"{out}: this run is done already.")
-        return Segmenter.load(out)
+        return Predictor.load(out)
     with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
         this = Run(settings, source, split.training, fabric)
         with _stoppable(folder) as request:
@@ -139,7 +140,7 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
         raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; go on with --resume.") from None
 
 
-def _test(segmenter: Segmenter, source: Source, split: Split, folder: RunFolder, reporter: Reporter) -> None:
+def _test(segmenter: Predictor, source: Source, split: Split, folder: RunFolder, reporter: Reporter) -> None:
     """The only place of a run that reads test cases."""
     pictures: list[np.ndarray] = []
 
@@ -216,7 +217,7 @@ def _train(
     reporter: Reporter,
     request: Request | None,
     starts: Starts | None,
-) -> tuple[Segmenter, list[dict[str, Any]]]:
+) -> tuple[Predictor, list[dict[str, Any]]]:
     settings, classes = this.settings, len(this.source.classes)
     if state is not None and state["stage"] == "fit":
 

@@ -6,14 +6,12 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from hebbseg.cli.memory import keep_freed_memory
 from hebbseg.config import Settings
 from hebbseg.errors import HebbsegError
 
 
 def make_fabric(settings: Settings) -> Fabric:
     """Devices, precision and processes of a run; `launched` starts the further processes."""
-    keep_freed_memory()
     several = settings.devices * settings.num_nodes > 1
     return available_fabric(
         accelerator=settings.accelerator,

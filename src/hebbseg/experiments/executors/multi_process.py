@@ -54,5 +54,5 @@ if __name__ == "__main__":
     try:
         perform(pickle.loads(Path(sys.argv[1]).read_bytes()))
     except Interrupted as stop:
-        print(stop, file=sys.stderr)
+        sys.stderr.write(f"{stop}\n")
         sys.exit(STOPPED)

@@ -1,0 +1,62 @@
+"""How long work reports its progress: the interface that front ends implement, and two that show nothing on a screen."""
+
+import time
+from typing import Any, Protocol, Self, TextIO
+
+SHOWN = ("loss", "dice", "moved", "effective_units")
+PLAIN_EVERY_S = 10.0
+
+
+class Reporter(Protocol):
+    def say(self, text: str) -> None: ...
+
+    def step(self, stage: str, done: int, total: int, row: dict[str, Any]) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+def shown_numbers(row: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {row[name]:.3g}" for name in SHOWN if isinstance(row.get(name), float))
+
+
+class Quiet:
+    """Says nothing."""
+
+    def say(self, text: str) -> None: ...
+
+    def step(self, stage: str, done: int, total: int, row: dict[str, Any]) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class Lines(Quiet):
+    """Plain lines, one every few seconds, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._stage, self._start, self._last = "", 0.0, 0.0
+
+    def say(self, text: str) -> None:
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def step(self, stage: str, done: int, total: int, row: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._start, self._last = stage, now, now
+        if now - self._last >= PLAIN_EVERY_S or done == total:
+            self._last = now
+            self.say(f"{stage}  {done}/{total}  {shown_numbers(row)}  {now - self._start:.0f} s")
+
+
+def duration(seconds: float) -> str:
+    """``"1 h 05 min"``, ``"12 min"`` or ``"40 s"``."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
