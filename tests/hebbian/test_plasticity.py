@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hebbseg import Hebb, HebbianPCA, Plasticity, SoftWTA, UNet
 from hebbseg.errors import HebbsegError
-from hebbseg.hebbian.rules import CACHED
+from hebbseg.hebbian.fast_softmax import CACHED
 
 RULES = [Hebb(), SoftWTA(temperature=0.1), HebbianPCA()]
 SMALL = {"features": (4, 6, 8), "dropout": 0.0}
