@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict, diagnose
 from hebbseg.hebbian.plastic_layer import Transpose
 from hebbseg.hebbian.plasticity import Plasticity
 from hebbseg.hebbian.rules import RULES, Rule, SoftWTA
+from hebbseg.networks.modes import modes_kept, without_dropout
 from hebbseg.training.interrupt import Interrupted, Request
 
 Row = dict[str, Any]
@@ -101,7 +101,7 @@ def pretrain(
     first_phase = 0 if state is None else state["phase"]
     steps = stage.epochs * stage.steps_per_epoch  # of a phase
     total = len(phases) * steps
-    with _no_dropout(network), torch.no_grad():
+    with modes_kept(network), without_dropout(network.train()), torch.no_grad():
         for phase in range(first_phase, len(phases)):
             plasticity = stage.plasticity(network, phases[phase])
             last = _last_reached(network, plasticity, images)
@@ -198,7 +198,7 @@ def _last_reached(network: nn.Module, plasticity: Plasticity, images: Callable[[
         for name, site in plasticity.sites.items()
     ]
     try:
-        with _modes_kept(network):
+        with modes_kept(network):
             network.eval()  # a look that leaves no trace in norm statistics
             network(images(0)[:1])
     finally:
@@ -224,25 +224,3 @@ def forward_until(network: nn.Module, layer: str | None) -> Iterator[Callable[[T
     finally:
         if handle is not None:
             handle.remove()
-
-
-@contextmanager
-def _no_dropout(network: nn.Module) -> Iterator[None]:
-    """Training mode (batch norm by batch), but nothing is dropped; all modes are as before afterwards."""
-    with _modes_kept(network):
-        network.train()
-        for module in network.modules():
-            if isinstance(module, _DropoutNd):
-                module.eval()
-        yield
-
-
-@contextmanager
-def _modes_kept(network: nn.Module) -> Iterator[None]:
-    """Whatever the block does to them, modules train or not afterwards as before it."""
-    modes = {module: module.training for module in network.modules()}
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
