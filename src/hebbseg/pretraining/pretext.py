@@ -1,6 +1,5 @@
 """Stage 1 by back-propagation: the peers of Hebbian learning, which also see images alone."""
 
-import hashlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -8,8 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hebbseg.methods.ops import seed_of, without_dropout
+from hebbseg.methods.ops import seed_of
+from hebbseg.networks.modes import without_dropout
 from hebbseg.networks.unet import UNet
+from hebbseg.seeding import derive_seed
 from hebbseg.training.interrupt import Interrupted, Request
 from hebbseg.training.schedules import rate_factor
 
@@ -61,7 +62,8 @@ def train_pretext(
         for step in range(first, pretext.steps):
             for group in optimizer.param_groups:
                 group["lr"] = pretext.rate * rate_factor("cosine", (step + 1) / pretext.steps, WARM_UP)
-            terms = pretext.loss(images(step), step / pretext.steps, _generator(seed, step))
+            generator = torch.Generator().manual_seed(derive_seed(seed, "pretext", step))
+            terms = pretext.loss(images(step), step / pretext.steps, generator)
             optimizer.zero_grad()
             torch.stack(list(terms.values())).sum().backward()
             _share_gradients(module)
@@ -94,8 +96,3 @@ def _share_gradients(module: nn.Module) -> None:
             if parameter.grad is not None:
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= dist.get_world_size()
-
-
-def _generator(seed: int, step: int) -> torch.Generator:
-    digest = hashlib.sha256(f"{seed}/pretext/{step}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)

@@ -1,6 +1,5 @@
 """Stage 2: the only training loop, whatever the method."""
 
-import hashlib
 import math
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from hebbseg.data.batches import Batch, Batches
 from hebbseg.errors import HebbsegError
 from hebbseg.methods.base import Labelled, Method, Step
+from hebbseg.seeding import derive_seed
 from hebbseg.training.ema import WeightAverage
 from hebbseg.training.interrupt import Interrupted, Request
 from hebbseg.training.schedules import Schedule, rate_factor
@@ -102,7 +102,7 @@ def fit(
         for group in optimizer.param_groups:
             group["lr"] = rate * group["relative_rate"]
         batch = batches.batch(number)
-        torch.manual_seed(_seed(stage.seed, number, fabric.global_rank))
+        torch.manual_seed(derive_seed(stage.seed, "update", number, fabric.global_rank))
         step = Step(number=number, progress=progress, generator=batch.generator)
         given = (*_share(batch, fabric), step)
         terms = wrapped(lambda given=given: given)
@@ -195,11 +195,6 @@ def _share(batch: Batch, fabric: Fabric) -> tuple[Labelled, Tensor | None]:
 def _as_in_first(value: float, fabric: Fabric) -> float:
     """The first process's value: where processes decided by their own, one would stop and the others wait for it."""
     return value if fabric.world_size == 1 else float(fabric.broadcast(value))
-
-
-def _seed(seed: int, step: int, rank: int) -> int:
-    digest = hashlib.sha256(f"{seed}/update/{step}/{rank}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
 
 
 def _look(best: dict[str, Any], dice: float, network: nn.Module) -> None:
