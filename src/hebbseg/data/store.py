@@ -115,10 +115,6 @@ class CaseStore:
         """(C, *S) as in the file."""
         return self.source.image(self._allowed(name, self._image_ids, "image"))
 
-    def native_mask(self, name: str) -> np.ndarray:
-        """(*S) class indices at the image's own size."""
-        return self.source.mask(self._allowed(name, self._mask_ids, "mask"))
-
     def foreground(self, name: str) -> list[Tensor]:
         """Some positions of each foreground class of a mask: (n, dims) for each class that occurs."""
         if name not in self._points:
@@ -165,7 +161,8 @@ class CaseStore:
             self._bytes += kept.numel() * kept.element_size()
         if kept is None or self._bytes > self.memory_limit_bytes:
             ready = kept
-            kept = mapped(self._key(what, case), make if ready is None else lambda: ready, self.folder)
+            array = mapped(self._key(what, case), lambda: (make() if ready is None else ready).numpy(), self.folder)
+            kept = torch.from_numpy(array)
         self._kept[what, case.id] = kept
         return kept
 
