@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,12 +57,12 @@ class GridRun:
     stage1: tuple[Stage1Fit, ...]
 
 
-def plan(recipe: Recipe, root: tuple[Path, str]) -> list[GridRun]:
+def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
     """All runs of a recipe, one repetition (seed, fold) after the other; raises if any of them could not be begun."""
     places = {}
     for name, data in recipe.data.items():
         try:
-            places[name] = locate(data.source, root)
+            places[name] = locate(data.source, roots)
         except HebbsegError as error:
             raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {error}") from None
     runs = _runs(recipe, places)
