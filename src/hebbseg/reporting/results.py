@@ -13,7 +13,6 @@ from hebbseg.reporting.find_runs import find_runs
 
 METRICS = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
 BASELINE = "Supervised"
-AVERAGED = frozenset({"fold", "seed"})  # the axes that a mean goes over
 METHOD_NAMES = {"em": "EM", "uamt": "UAMT", "cct": "CCT", "cps": "CPS", "urpc": "URPC", "dtc": "DTC", "bcp": "BCP"}
 INIT_NAMES = {"vae": "VAE", "superpix": "SuperpixSSL", "random-rescaled": "Random, rescaled"}
 # Settings that say which arm, regime or repetition a run is.
