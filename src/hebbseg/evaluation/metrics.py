@@ -108,6 +108,12 @@ def case_metrics(
     return rows
 
 
+def mean_dice(prediction: Mask, target: Mask, n_classes: int) -> float:
+    """The mean of `dice` over the foreground classes of one case; the first number of `case_metrics`, without the rest."""
+    p, t = _indices(prediction, "prediction", n_classes), _indices(target, "target", n_classes)
+    return sum(dice(p == index, t == index) for index in range(1, n_classes)) / (n_classes - 1)
+
+
 def pooled_dice(rows: Iterable[Mapping[str, Any]]) -> float:
     """Dice of all voxels of all cases taken together, 2·Σ|P ∩ T| / Σ(|P| + |T|) per class, then the mean over classes.
 

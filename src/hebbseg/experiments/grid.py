@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from hebbseg.config import Settings, make_settings, without_effect
+from hebbseg.config import Settings, make_settings
 from hebbseg.data.splits.draw import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import identity, locate
@@ -18,14 +18,6 @@ from hebbseg.experiments.recipe import Arm, Recipe
 from hebbseg.methods import AUTO, auto_method, check_method
 from hebbseg.pretraining.initializers import INITS, check_init
 
-# Stage 1 sees no mask and ends before stage 2 begins: these do not change its weights.
-OF_STAGE_2 = frozenset(
-    {
-        "labelled", "method", "method_options", "updates", "labelled_batch", "unlabelled_batch", "optimiser",
-        "learning_rate", "encoder_rate", "weight_decay", "schedule", "warm_up", "ema", "clip", "loss", "augment",
-        "precision", "time_budget_s", "validate_every", "patience", "tta",
-    }
-)  # fmt: skip
 WITHOUT_STAGE_1 = frozenset({"random"})
 
 
@@ -73,7 +65,7 @@ def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
             raise HebbsegError(f"{_where(recipe, run.note['dataset'], run.note['arm'])}: {error}") from None
     _refuse_twins(recipe, runs)
     # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
-    return sorted(runs, key=lambda run: (run.settings.seed, run.settings.fold or 0))
+    return sorted(runs, key=lambda run: (run.settings.seed, run.settings.data.fold or 0))
 
 
 def notes_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
@@ -117,7 +109,7 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     note |= {"baseline": recipe.baseline} if recipe.baseline else {}
     note |= {"gain_over": arm.gain_over} if arm.gain_over else {}
     facts = _facts(settings, known_by)
-    if recipe.kind == "train" and settings.method == AUTO:
+    if recipe.kind == "train" and settings.finetune.method == AUTO:
         # What it stands for is a default, too; whether all images have masks is not known yet.
         facts["method"] = auto_method(unlabelled=1)
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
@@ -136,19 +128,21 @@ _SHORT = {"labelled": "", "seed": "s", "fold": "f", "temperature": "t"}
 
 def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ...]:
     """None where there is no stage 1, or where it is a file that exists already."""
-    if settings.init in WITHOUT_STAGE_1 or settings.init not in INITS:
+    if settings.pretrain.init in WITHOUT_STAGE_1 or settings.pretrain.init not in INITS:
         return ()
-    networks = 2 if kind == "train" and settings.method == "cps" else 1
-    facts = {name: value for name, value in _facts(settings, known_by).items() if name not in OF_STAGE_2}
+    networks = 2 if kind == "train" and settings.finetune.method == "cps" else 1
+    # Stage 1 sees no mask and ends before stage 2 begins.
+    facts = _facts(settings.changed(labelled="0"), known_by)
+    del facts["finetune"]
     return tuple(
-        Stage1Fit(key=f"{settings.init}-{_hash(facts | {'network': n})}", settings=settings, network=n)
+        Stage1Fit(key=f"{settings.pretrain.init}-{_hash(facts | {'network': n})}", settings=settings, network=n)
         for n in range(networks)
     )
 
 
 def _facts(settings: Settings, known_by: str) -> dict[str, Any]:
     """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run."""
-    return settings.model_dump(mode="json", exclude=set(without_effect(settings.init))) | {"data": known_by}
+    return settings.changed(data=known_by).identity()
 
 
 def _hash(facts: dict[str, Any]) -> str:
@@ -157,21 +151,28 @@ def _hash(facts: dict[str, Any]) -> str:
 
 def _check(settings: Settings, kind: str) -> None:
     """All that can be known to be wrong without a look at the data."""
-    if Regime.parse(settings.labelled).is_nothing:
+    if Regime.parse(settings.data.labelled).is_nothing:
         raise HebbsegError(
-            f"labelled={settings.labelled}: no run of a grid can do without masks. Ask for one at least."
+            f"labelled={settings.data.labelled}: no run of a grid can do without masks. Ask for one at least."
         )
-    if kind == "probe" and settings.devices * settings.num_nodes > 1:
+    if kind == "probe" and settings.hardware.devices * settings.hardware.num_nodes > 1:
         raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
-    _check_method(settings.method, tuple(settings.method_options.items()))
-    check_init(settings.init, settings.init_options)
-    if settings.fold is not None and settings.folds is None:
-        raise HebbsegError(f"fold={settings.fold}: of how many? Say so in the settings, as in folds = 10.")
-    if settings.folds is not None and settings.fold is not None and not 0 <= settings.fold < settings.folds:
-        raise HebbsegError(f"fold={settings.fold}, folds={settings.folds}: allowed is fold from 0 to folds - 1.")
-    if settings.folds is not None and settings.test != "auto":
+    _check_method(settings.finetune.method, tuple(settings.finetune.method_options.items()))
+    check_init(settings.pretrain.init, settings.pretrain.init_options)
+    if settings.data.fold is not None and settings.data.folds is None:
+        raise HebbsegError(f"fold={settings.data.fold}: of how many? Say so in the settings, as in folds = 10.")
+    if (
+        settings.data.folds is not None
+        and settings.data.fold is not None
+        and not 0 <= settings.data.fold < settings.data.folds
+    ):
         raise HebbsegError(
-            f"folds={settings.folds} and test={settings.test!r}: a fold is the test side already. Leave one of them out."
+            f"fold={settings.data.fold}, folds={settings.data.folds}: allowed is fold from 0 to folds - 1."
+        )
+    if settings.data.folds is not None and settings.data.test != "auto":
+        raise HebbsegError(
+            f"folds={settings.data.folds} and test={settings.data.test!r}: a fold is the test side already. "
+            "Leave one of them out."
         )
 
 

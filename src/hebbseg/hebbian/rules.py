@@ -28,7 +28,7 @@ class Rule(Protocol):
 
     ``reconstruction`` is ``"own"`` (ŝ_j = W_j) or ``"preceding"`` (ŝ_j = Σ_{l≤j} y_l W_l, which needs the gate to be y).
     ``competitive`` tells whether the units' activations are weighed against each other, so that putting them on one
-    scale first (`standardise`) means something.
+    scale first (`standardize`) means something.
     """
 
     reconstruction: ClassVar[Literal["own", "preceding"]]
