@@ -132,10 +132,14 @@ class PretrainSettings(Section):
     )
 
     def relevant(self) -> dict[str, Any]:
-        """The settings that this initialization reads."""
-        if self.init in ("random", "vae", "superpix"):
-            return self.model_dump(mode="json", include={"init", "init_options", "batch"})
-        return self.model_dump(mode="json")
+        """The settings that this initialization reads; all of them for one that we do not know."""
+        every = self.model_dump(mode="json")
+        if self.init not in ("random", "random-rescaled", "vae", "superpix"):
+            return every
+        read = {"init", "init_options", "batch"} | (
+            {"part", "levels", "transpose"} if self.init == "random-rescaled" else set()
+        )
+        return {name: value for name, value in every.items() if name in read}
 
     def layers(self, depth: int) -> tuple[str, ...] | None:
         """The modules of a UNet of that many levels that learn; None is all of them."""

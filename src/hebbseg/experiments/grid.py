@@ -135,7 +135,7 @@ def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ..
     facts = _facts(settings.changed(labelled="0"), known_by)
     del facts["finetune"]
     return tuple(
-        Stage1Fit(key=f"{settings.pretrain.init}-{_hash(facts | {'network': n})}", settings=settings, network=n)
+        Stage1Fit(key=f"{settings.pretrain.init}-{_hash(facts | {'number': n})}", settings=settings, network=n)
         for n in range(networks)
     )
 

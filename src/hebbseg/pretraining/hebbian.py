@@ -75,7 +75,8 @@ def pretrain(
     with modes_kept(network), without_dropout(network.train()), torch.no_grad():
         for phase in range(first_phase, len(phases)):
             plasticity = make_plasticity(network, settings, phases[phase])
-            with plasticity, forward_until(network, _last_reached(network, plasticity, images)) as forward:
+            last = _last_reached(network, plasticity, images)  # before plasticity sees what flows through
+            with plasticity, forward_until(network, last) as forward:
                 optimizer, epoch = _optimizer(plasticity, settings), 0
                 if state is not None and phase == first_phase:
                     # Entering the block may have normalized the filters; those that were saved count.
