@@ -1,6 +1,8 @@
 """The training loop against a bare one, and an epoch of stage 1 against a supervised epoch over the same images."""
 
 import copy
+from collections.abc import Iterator
+from itertools import count
 
 import torch
 
@@ -24,11 +26,12 @@ class Constant:
         self.images = torch.rand(SIZE)
         self.masks = torch.randint(2, (SIZE[0], *SIZE[2:]))
 
-    def batch(self, step: int) -> Batch:
-        return Batch(
-            step=step, images=self.images, masks=self.masks, unlabelled=None, ids=(), unlabelled_ids=(),
-            generator=torch.Generator(),
-        )  # fmt: skip
+    def from_step(self, first: int) -> Iterator[Batch]:
+        for step in count(first):
+            yield Batch(
+                step=step, images=self.images, masks=self.masks, unlabelled=None, ids=(), unlabelled_ids=(),
+                generator=torch.Generator(),
+            )  # fmt: skip
 
 
 def ours(network: UNet, batches: Constant) -> None:

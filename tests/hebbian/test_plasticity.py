@@ -297,16 +297,13 @@ def test_any_network_learns_and_keeps_its_keys(name: str, options: dict) -> None
 
 def test_layers_and_exclude_choose_by_name_prefix_or_wildcard() -> None:
     net = UNet(**SMALL)
-    plastic_layers = lambda **o: list(Plasticity(net, SoftWTA(), **o).plastic_layers)  # noqa: E731
-    assert "head" not in plastic_layers()
-    assert "head" in plastic_layers(exclude=())
-    assert (
-        all(n.startswith("encoder.") for n in plastic_layers(layers=("encoder",)))
-        and len(plastic_layers(layers=("encoder",))) == 6
-    )
-    assert plastic_layers(layers=("*.up",)) == ["decoder.level1.up", "decoder.level0.up"]
-    assert not [n for n in plastic_layers(transpose="off") if n.endswith(".up")]
-    assert "encoder.level0.conv1" not in plastic_layers(exclude=("head", "encoder.level0"))
+    names = lambda **o: list(Plasticity(net, SoftWTA(), **o).plastic_layers)  # noqa: E731
+    assert "head" not in names()
+    assert "head" in names(exclude=())
+    assert all(n.startswith("encoder.") for n in names(layers=("encoder",))) and len(names(layers=("encoder",))) == 6
+    assert names(layers=("*.up",)) == ["decoder.level1.up", "decoder.level0.up"]
+    assert not [n for n in names(transpose="off") if n.endswith(".up")]
+    assert "encoder.level0.conv1" not in names(exclude=("head", "encoder.level0"))
 
 
 @pytest.mark.parametrize(
