@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,tensorboard,export]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,tensorboard,export,cluster]'
 	touch $(READY)
 
 demo: $(READY)          ## built-in data, no download
