@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # Two test processes of one thread each, or one of two: never more threads than cores.
 export OMP_NUM_THREADS ?= 1
+# Real images for tests and benchmarks; empty, and so without effect, if there are none.
+export HEBBSEG_DATA ?= $(realpath ../shared/data)
 
 .PHONY: demo test check format bench docs clean
 
@@ -17,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)          ## built-in data, no download
 	OMP_NUM_THREADS=$$(nproc) $(BIN)/hebbseg demo
 
-test: $(READY)          ## every test; those on real images skip where there are none
+test: $(READY)          ## every test; see CONTRIBUTING.md for what is skipped
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY)         ## lint, format, types
@@ -32,7 +34,7 @@ format: $(READY)
 bench: $(READY)         ## ratios measured side by side in one run, written to benchmarks/bench.csv
 	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m benchmarks
 
-docs: $(READY)          ## pages made from the code itself; runs every example in the docs
+docs: $(READY)          ## writes docs/options.md from the settings and runs the examples in the docstrings
 	$(BIN)/python -m docs
 
 clean:

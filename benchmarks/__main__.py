@@ -3,11 +3,11 @@
 python -m benchmarks [NAME …]     only some of them
 """
 
+import csv
 import sys
 from importlib import import_module
 from pathlib import Path
 
-import pandas as pd
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -36,12 +36,13 @@ def main(names: list[str]) -> None:
         table.add_row(row["suite"], row["name"], *numbers, row["required"], "yes" if row["held"] else "NO")
     console.print(table)
     path = Path(__file__).parent / "bench.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = pd.DataFrame(rows)
     if path.exists() and names:
-        old = pd.read_csv(path)
-        new = pd.concat([old[~old["suite"].isin(names)], new])
-    new.to_csv(path, index=False, float_format="%.4g")
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["suite"] not in names] + rows
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[-1]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 if __name__ == "__main__":
