@@ -27,7 +27,7 @@ Tta = Literal["none", "flips", "flips+rot"]
 class Segmenter:
     """Predicts masks of images of any size.
 
-    Arguments:
+    Args:
         network: gives logits.
         network_options: with which the network is built again from a file.
         preparation: resizing and normalisation, as in training.
@@ -52,7 +52,7 @@ class Segmenter:
     ) -> Self:
         """Both stages: Hebbian learning on all training images, then fine-tuning on the masks; measured on test cases.
 
-        Arguments:
+        Args:
             data: a folder, or ``glas:PATH`` and the like.
             out: the run folder, which must not hold another run.
             resume: go on with the run in ``out``.

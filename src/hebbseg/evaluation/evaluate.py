@@ -36,7 +36,7 @@ def evaluate(
     Distances are in mm if every case has a spacing (scaled along where the segmenter resizes), else in pixels of the
     working size.
 
-    Arguments:
+    Args:
         look: is shown each prepared image (C, *S), prediction and target (*S).
         report: is told (cases done, cases in all).
     """

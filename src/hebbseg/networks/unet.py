@@ -142,7 +142,7 @@ class UNet(nn.Module):
 
     Shapes: (B, in_channels, *size) → (B, out_channels, *size) logits.
 
-    Arguments:
+    Args:
         spatial_dims: 2 or 3 (1 works too).
         in_channels, out_channels: of the image, and the number of classes with the background.
         features: channels of each level; five levels of 16 … 256 are about 1.9 million parameters in 2D.

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 class Stage1:
     """How stage 1 learns.
 
-    Arguments:
+    Args:
         rule: ``"swta"``, ``"hpca"`` or ``"hebb"``; ``temperature`` is SWTA's.
         transpose, unit_norm, centre, standardise, whiten: see `Plasticity`. ``standardise`` has no meaning without
             competition and is left off for the other rules.
@@ -88,7 +88,7 @@ def pretrain(
 ) -> Stage1Result:
     """Lets ``network`` learn in place; its filters end with the norms a plain initialisation gives them.
 
-    Arguments:
+    Args:
         images: batch number k of images, (B, C, *S). Batches must be a function of k.
         state: of an earlier call that was cut short, as it was last given to ``save``.
         save: called after every epoch with all that is needed to go on from there (plain values and tensors).

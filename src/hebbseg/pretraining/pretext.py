@@ -43,7 +43,7 @@ def train_pretext(
     Everything random in step k comes from the first weights and k, so that a training that goes on from a saved state ends
     in the same weights.
 
-    Arguments:
+    Args:
         images, state, save, report, request: as in `hebbseg.pretraining.hebbian.pretrain`.
     """
     module = pretext

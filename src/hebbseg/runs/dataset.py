@@ -17,7 +17,7 @@ def open_cases(
 ) -> Source:
     """The source, without what cannot be read.
 
-    Arguments:
+    Args:
         masks: off opens no mask.
         check: is shown the source as listed, before every file is read: what it refuses costs the user no waiting.
     """

@@ -53,7 +53,7 @@ def run(
 ) -> Segmenter:
     """Both stages and the evaluation; leaves everything in ``out`` (see `RunFolder`).
 
-    Arguments:
+    Args:
         source: the cases of ``settings.data`` from `open_cases`, where somebody has them open already.
         starts: gives the first weights, where stage 1 was done before; must be what stage 1 would give here.
         notes: written into run.json.

@@ -59,7 +59,7 @@ def fit(
     Everything random in update k comes from (seed, k), so a training that goes on from a saved state ends in the same
     weights, bit for bit, as one that was never stopped.
 
-    Arguments:
+    Args:
         batches: give batch k; the loop asks for each once.
         fabric: device, precision and processes; default one process on the processor.
         validate: Dice of a network on the validation cases; the best one is kept, and no better one for
