@@ -226,8 +226,7 @@ def _fastest_layout(x: Tensor) -> Tensor:
 
 
 def initialise(network: nn.Module, *, generator: torch.Generator | None = None) -> None:
-    """Draws convolutions from He's normal distribution (filter norm √2 in the mean), transposed ones so that the variance
-    of a map is kept, and sets biases to 0."""
+    """Draw convolutions from He's normal distribution, transposed ones so that they keep the variance; biases are 0."""
     for module in network.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
             nn.init.kaiming_normal_(module.weight, a=SLOPE, nonlinearity="leaky_relu", generator=generator)

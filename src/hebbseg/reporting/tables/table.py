@@ -43,7 +43,8 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """
+    """A table of a report.
+
     Args:
         name: of its files; letters, digits and hyphens.
         title: what it shows, with the unit.
