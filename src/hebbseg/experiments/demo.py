@@ -92,7 +92,7 @@ def run_demo(
 ) -> DemoResult:
     """Trains all arms from one seed after the other.
 
-    Arguments:
+    Args:
         folder: must not exist.
         seeds: how many; None takes as many as the time allows, at least one and at most `MOST_SEEDS`.
         time_budget_s: no further seed is begun that would, by the time the last ones took, end later than this.

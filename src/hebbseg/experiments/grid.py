@@ -34,7 +34,7 @@ class Stage1Fit:
 class GridRun:
     """One run of a grid.
 
-    Arguments:
+    Args:
         id: readable, and the same wherever the recipe is run.
         kind: train or probe.
         settings: all resolved.

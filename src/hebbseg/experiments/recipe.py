@@ -44,7 +44,7 @@ class DataSet(_Part):
 class Arm(_Part):
     """``[[arms]]``: a named combination of settings.
 
-    Arguments:
+    Args:
         name: as tables show it.
         gain_over: the arm that this one differs from by one thing, whose worth is asked for.
         without: axes that mean nothing to this arm; it is run once, not once for each value.
@@ -63,7 +63,7 @@ class Arm(_Part):
 class Recipe(BaseModel):
     """One experiment: data sets × axes × arms.
 
-    Arguments:
+    Args:
         name: of the folder of its results, unless told otherwise.
         title: a sentence for the report.
         table: which table or figure of the report shows it.

@@ -29,7 +29,7 @@ class Plasticity:
     with the rule's gate g and reconstruction ŝ. Nothing is written to the network until `write_gradients` sets
     ``weight.grad = −ΔW``, so that any torch optimiser applies it.
 
-    Arguments:
+    Args:
         model: any module; its Conv, ConvTranspose (1D to 3D) and Linear layers take part.
         rule: `SoftWTA`, `HebbianPCA`, `Hebb`, or an object like them.
         transpose: for transposed convolutions, ``"tsa"`` (structure-aware: large-map units learn small-map vectors),

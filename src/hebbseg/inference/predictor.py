@@ -27,7 +27,7 @@ Tta = Literal["none", "flips", "flips+rot"]
 class Predictor:
     """Predicts masks of images of any size.
 
-    Arguments:
+    Args:
         network: gives logits.
         network_options: with which the network is built again from a file.
         preparation: resizing and normalisation, as in training.

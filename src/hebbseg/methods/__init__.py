@@ -74,7 +74,7 @@ def make_method(
 ) -> Method:
     """A method ready to train; its options are checked, and converted where they came as text.
 
-    Arguments:
+    Args:
         network, another, loss, augment: see `Method`.
         options: the method's own, by name; see `options_of`.
     """

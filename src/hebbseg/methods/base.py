@@ -46,7 +46,7 @@ class Method(nn.Module):
     Its own options are typed keywords of its constructor, with the values of the original paper as defaults and a line
     each under "Options" in its docstring: the command line and the docs take them from there.
 
-    Arguments:
+    Args:
         network: initialised already.
         another: makes a further network, initialised the same way from another seed; for methods with two.
         loss: the supervised criterion, ``"dice+ce"`` or ``"dice"``.

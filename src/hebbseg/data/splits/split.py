@@ -119,7 +119,7 @@ def make_split(
     on another side: then they are left out and a note says so. If all masks belong to one group there is no way to
     keep it together: the cases are drawn one by one, ``grouped`` is False and a note says what that means.
 
-    Arguments:
+    Args:
         labelled: ``"10%"`` or 0.1 (a share of the training cases with masks, rounded up) or ``"8"`` or 8 (a number).
             For one seed the regimes are nested: 1 % ⊂ 2 % ⊂ 5 %. 0 gives a split for stage 1 alone.
         seed: another draw.
