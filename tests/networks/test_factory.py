@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hebbseg.config import PretrainSettings
 from hebbseg.errors import HebbsegError
 from hebbseg.methods import METHODS, auto_method, check_method, make_method
 from hebbseg.methods.base import Labelled, Step
 from hebbseg.networks import factory
 from hebbseg.networks.factory import build_network, called_layers, check_trusted, default_options
 from hebbseg.networks.unet import UNet
-from hebbseg.pretraining.hebbian import Stage1, choose_layers, pretrain
+from hebbseg.pretraining.hebbian import choose_layers, pretrain
 from hebbseg.pretraining.initializers import check_init
 
 MONAI = "monai.networks.nets"
@@ -74,22 +75,22 @@ def test_seeded_weights_leave_the_global_generator_alone(name: str) -> None:
 @pytest.mark.parametrize("name", OUTPUT)
 def test_stage_1_learns_all_convolutions_but_the_output(name: str, dims: int) -> None:
     network, images = monai(name, dims), torch.randn(2, 1, *(32,) * dims)
-    stage = choose_layers(Stage1(epochs=1), network, images, name=name, out_channels=3)
-    assert stage.exclude == (OUTPUT[name],) and OUTPUT[name] not in (stage.layers or ())
+    layers, output = choose_layers(network, images, None, name=name, out_channels=3)
+    assert output == OUTPUT[name] and output not in layers
     before = {key: value.clone() for key, value in network.state_dict().items()}
-    result = pretrain(network, lambda step: images, stage)
-    assert list(result.diagnostics) == list(stage.layers or ()), "in the order of a forward pass"
+    result = pretrain(network, lambda step: images, PretrainSettings(epochs=1), layers=layers)
+    assert list(result.diagnostics) == list(layers), "in the order of a forward pass"
     changed = {key for key, value in network.state_dict().items() if not torch.equal(before[key], value)}
-    assert {f"{layer}.weight" for layer in stage.layers or ()} <= changed
+    assert {f"{layer}.weight" for layer in layers} <= changed
     assert not any(key.startswith(OUTPUT[name]) for key in changed)
 
 
 def test_layers_by_wildcard() -> None:
     network, images = monai("BasicUNet"), torch.randn(1, 1, 32, 32)
-    chosen = choose_layers(Stage1(layers=("down_[12]*",)), network, images, name="n", out_channels=3).layers or ()
+    chosen, _ = choose_layers(network, images, ("down_[12]*",), name="n", out_channels=3)
     assert len(chosen) == 4 and all(name.startswith(("down_1.", "down_2.")) for name in chosen)
     with pytest.raises(HebbsegError, match=r"layers=encoder: no layer of n has such a name"):
-        choose_layers(Stage1(layers=("encoder",)), network, images, name="n", out_channels=3)
+        choose_layers(network, images, ("encoder",), name="n", out_channels=3)
 
 
 def test_the_order_is_that_of_the_calls() -> None:
