@@ -134,7 +134,7 @@ class Predictor:
     def describe(self) -> dict[str, Any]:
         return {
             "version": __version__,
-            "network": self.network_options,
+            "network": as_described(self.network_options),
             "preparation": self.preparation.describe(),
             "classes": [asdict(info) for info in self.classes],
             "window": None if self.window is None else list(self.window),
