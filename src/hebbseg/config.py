@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from hebbseg.errors import HebbsegError, did_you_mean
@@ -79,6 +79,16 @@ class DataSettings(Section):
 class NetworkSettings(Section):
     """The network that is trained."""
 
+    name: str = Field(
+        "unet",
+        description="unet, or the dotted name of a network factory, as in monai.networks.nets.DynUNet",
+        **_flat("network"),
+    )
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="keywords of the network factory, as in network_options.init_filters=16",
+        **_flat("network_options"),
+    )
     features: Annotated[Sizes, BeforeValidator(_as_numbers)] = Field(
         (16, 32, 64, 128, 256), min_length=2, description="channels of each UNet level"
     )
@@ -107,6 +117,12 @@ class PretrainSettings(Section):
     part: Literal["encoder", "decoder", "all"] = Field("encoder", description="part of the network that learns")
     levels: Text = Field(
         "1-3", pattern=r"^(all|\d+|\d+-\d*)$", description="levels of it that learn, 0 is full size: all, 2, 1-3 or 1-"
+    )
+    patterns: str = Field(
+        "auto",
+        description="layers that learn, by wildcard, as in conv_0*,down_*; auto: part and levels of the UNet, all "
+        "convolutions but the output layer of other networks",
+        **_flat("layers"),
     )
     layerwise: bool = Field(True, description="train one layer after another, each on the output of the trained ones")
     unit_norm: bool = Field(True, description="keep filters at norm 1 while they learn")
@@ -215,7 +231,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _some_layers_learn(self) -> Self:
         depth = len(self.network.features)
-        if "levels" in self.pretrain.relevant() and self.pretrain.layers(depth) == ():
+        of_unet = (self.network.name, self.pretrain.patterns) == ("unet", "auto")
+        if of_unet and "levels" in self.pretrain.relevant() and self.pretrain.layers(depth) == ():
             raise HebbsegError(
                 f"levels={self.pretrain.levels!r}: a network of {depth} levels has none of these in "
                 f"part={self.pretrain.part!r}, so nothing would learn in stage 1. Level 0 is the one at full size."

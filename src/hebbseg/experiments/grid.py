@@ -16,7 +16,9 @@ from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
 from hebbseg.methods import AUTO, auto_method, check_method
+from hebbseg.networks.factory import UNET
 from hebbseg.pretraining.initializers import INITS, check_init
+from hebbseg.runs.preflight import check_network
 
 WITHOUT_STAGE_1 = frozenset({"random"})
 
@@ -111,7 +113,7 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     facts = _facts(settings, known_by)
     if recipe.kind == "train" and settings.finetune.method == AUTO:
         # What it stands for is a default, too; whether all images have masks is not known yet.
-        facts["method"] = auto_method(unlabelled=1)
+        facts["method"] = auto_method(unlabelled=1, network=settings.network.name)
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
     readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")
     return GridRun(
@@ -157,8 +159,12 @@ def _check(settings: Settings, kind: str) -> None:
         )
     if kind == "probe" and settings.hardware.devices * settings.hardware.num_nodes > 1:
         raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
-    _check_method(settings.finetune.method, tuple(settings.finetune.method_options.items()))
-    check_init(settings.pretrain.init, settings.pretrain.init_options)
+    network = settings.network.name
+    if kind == "probe" and network != UNET:
+        raise HebbsegError(f"a probe reads the levels of the UNet, and network={network} has none. Leave it out.")
+    check_network(settings)
+    _check_method(settings.finetune.method, tuple(settings.finetune.method_options.items()), network)
+    check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
     if settings.data.fold is not None and settings.data.folds is None:
         raise HebbsegError(f"fold={settings.data.fold}: of how many? Say so in the settings, as in folds = 10.")
     if (
@@ -177,8 +183,8 @@ def _check(settings: Settings, kind: str) -> None:
 
 
 @cache
-def _check_method(name: str, options: tuple[tuple[str, Any], ...]) -> None:
-    check_method(name, dict(options))
+def _check_method(name: str, options: tuple[tuple[str, Any], ...], network: str) -> None:
+    check_method(name, dict(options), network=network)
 
 
 def _refuse_twins(recipe: Recipe, runs: list[GridRun]) -> None:

@@ -11,6 +11,7 @@ from hebbseg.methods.ops import Ramp, ramp_up, softmax, squared_distance
 from hebbseg.methods.options import Share, Weight
 from hebbseg.methods.perturbations import PERTURBATIONS
 from hebbseg.networks.heads import AuxiliaryDecoder, cropped
+from hebbseg.networks.unet import UNet
 
 
 class CrossConsistency(Method):
@@ -30,6 +31,9 @@ class CrossConsistency(Method):
         ramp_share: part of the training after which λ has its full value
         perturbations: one auxiliary decoder for each of these, separated by commas; noise, drop, dropout, also repeated
     """
+
+    needs_unet = True
+    network: UNet
 
     def __init__(
         self,

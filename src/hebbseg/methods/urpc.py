@@ -11,6 +11,7 @@ from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax, squared_distanc
 from hebbseg.methods.options import Count, Share, Weight
 from hebbseg.methods.perturbations import Perturbation, channel_dropout, feature_drop, feature_noise
 from hebbseg.networks.heads import ScaleHeads, cropped
+from hebbseg.networks.unet import UNet
 
 # What each coarser level's map goes through before its prediction, from fine to coarse, then again from the start.
 # Positions are removed from 0.7 of the largest activity on, where CCT begins at 0.6.
@@ -50,6 +51,9 @@ class PyramidConsistency(Method):
         ramp_share: part of the training after which λ has its full value
         scales: S; a decoder with fewer levels gives fewer
     """
+
+    needs_unet = True
+    network: UNet
 
     def __init__(
         self,

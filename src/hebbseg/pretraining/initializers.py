@@ -12,6 +12,7 @@ from hebbseg.config import PretrainSettings
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.hebbian.diagnostics import LayerDiagnostics
 from hebbseg.methods.options import checked_options
+from hebbseg.networks.factory import UNET, as_described
 from hebbseg.networks.model_file import load_model
 from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.hebbian import make_plasticity, pretrain
@@ -30,7 +31,8 @@ class Context:
         images: batch number k of training images.
         calibration: batches that go through all training images once, for norm statistics.
         settings: of stage 1.
-        layers: names of layers that learn, or of modules that hold them; None is all but the head.
+        layers: names of layers that learn, or of modules that hold them; None is all but the output layer.
+        output: name of the output layer.
         steps_per_epoch: batches of an epoch.
         options: of this initialization alone, checked.
     """
@@ -39,6 +41,7 @@ class Context:
     calibration: Callable[[], list[Tensor]]
     settings: PretrainSettings
     layers: tuple[str, ...] | None = None
+    output: str = "head"
     steps_per_epoch: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
     session: Session = field(default_factory=Session)
@@ -50,12 +53,12 @@ class Initialized:
     diagnostics: dict[str, LayerDiagnostics] = field(default_factory=dict)
 
 
-def random(network: UNet, context: Context) -> Initialized:
+def random(network: nn.Module, context: Context) -> Initialized:
     """The plain random weights: training from scratch."""
     return Initialized()
 
 
-def random_rescaled(network: UNet, context: Context) -> Initialized:
+def random_rescaled(network: nn.Module, context: Context) -> Initialized:
     """The control: random weights with all that follows Hebbian learning (rescaling, norm statistics), without learning."""
     with torch.no_grad():
         make_plasticity(network, context.settings, context.layers).restore_norms()
@@ -63,7 +66,7 @@ def random_rescaled(network: UNet, context: Context) -> Initialized:
     return Initialized()
 
 
-def hebbian(network: UNet, context: Context) -> Initialized:
+def hebbian(network: nn.Module, context: Context) -> Initialized:
     """Hebbian plasticity on all training images, then filter norms and norm statistics as after a plain initialisation."""
     result = pretrain(
         network,
@@ -93,7 +96,7 @@ def _by_pretext(pretext: Pretext, context: Context) -> Initialized:
     return Initialized(history=history)
 
 
-INITS: dict[str, Callable[[UNet, Context], Initialized]] = {
+INITS: dict[str, Callable[[Any, Context], Initialized]] = {
     "hebbian": hebbian,
     "random": random,
     "random-rescaled": random_rescaled,
@@ -104,8 +107,13 @@ WITH_OPTIONS: dict[str, type[nn.Module]] = {"vae": VariationalAutoEncoder, "supe
 """The initialisations that have options of their own, and whose constructor's keywords these are."""
 
 
-def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def check_init(name: str, options: Mapping[str, Any] | None = None, *, network: str = UNET) -> dict[str, Any]:
     """The options with their right types; raises unless ``name`` is an initialisation or a file of pre-trained weights."""
+    if name in WITH_OPTIONS and network != UNET:
+        raise HebbsegError(
+            f"init={name} trains the UNet's encoder and decoder, which network={network} does not have. "
+            f"Use init hebbian or random, or network={UNET}."
+        )
     if name not in INITS and not Path(name).is_file():
         raise HebbsegError(
             f"init={name!r} is neither an initialisation nor a file of pre-trained weights. {did_you_mean(name, INITS)}"
@@ -120,18 +128,19 @@ def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str,
     return {}
 
 
-def initialize_network(name: str, network: UNet, context: Context) -> Initialized:
+def initialize_network(name: str, network: nn.Module, context: Context) -> Initialized:
     """Gives ``network`` its first weights, in place."""
     check_init(name)
     if name in INITS:
         return INITS[name](network, context)
     weights, _ = load_model(Path(name))
-    shared = {key: value for key, value in weights.items() if not key.startswith("head.")}
+    output = f"{context.output}."
+    shared = {key: value for key, value in weights.items() if not key.startswith(output)}
     try:
         loaded = network.load_state_dict(shared, strict=False)
     except RuntimeError as error:
         raise HebbsegError(f"init={name}: its weights do not fit this network ({error}).") from error
-    strange = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith("head."))]
+    strange = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith(output))]
     if strange:
         raise HebbsegError(f"init={name}: its weights do not fit this network, first {strange[0]}.")
     return Initialized()
@@ -140,11 +149,18 @@ def initialize_network(name: str, network: UNet, context: Context) -> Initialize
 def check_weights(path: Path, wanted: Mapping[str, Any]) -> None:
     """Raises if the weights in a file are of another network than the one with these options; heads may differ."""
     _, description = load_model(path)
-    found = description.get("network") or {}
-    compared = [key for key in ("spatial_dims", "in_channels", "features", "norm") if key in found]
-    if any(found[key] != wanted[key] for key in compared):
-        theirs, ours = (", ".join(f"{key}={options[key]}" for key in compared) for options in (found, wanted))
+    found, given = (_compared(as_described(options)) for options in (description.get("network") or {}, wanted))
+    keys = [key for key in given if key in found]
+    if any(found[key] != given[key] for key in keys):
+        theirs, ours = (", ".join(f"{key}={options[key]}" for key in keys) for options in (found, given))
         raise HebbsegError(
-            f"init={path}: its weights are for another network ({theirs}) than this run's ({ours}). Set features and norm "
-            "as they were there, give images of that kind, or take other weights."
+            f"init={path}: its weights are for another network ({theirs}) than this run's ({ours}). Set the network, "
+            "features and norm as they were there, give images of that kind, or take other weights."
         )
+
+
+def _compared(described: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same for weights to fit: neither the classes nor dropout."""
+    options = {key: value for key, value in described["options"].items() if key != "dropout"}
+    shape = {key: described[key] for key in ("spatial_dims", "in_channels") if key in described}
+    return {"network": described["name"]} | shape | options
