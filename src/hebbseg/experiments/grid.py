@@ -69,10 +69,10 @@ def _locate_all(recipe: Recipe, roots: Sequence[Path]) -> dict[str, str]:
             places[name] = locate(data.source, roots)
         except HebbsegError as error:
             errors[name] = str(error)
-    for name, error in errors.items():
+    for name, message in errors.items():
         others = "".join(f" --data {found}" for found in places)
         hint = f" To run the other data sets only:{others}." if others else ""
-        raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {error}{hint}")
+        raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {message}{hint}")
     return places
 
 
