@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)          ## built-in data, no download
-	OMP_NUM_THREADS=$$(nproc) $(BIN)/hebbseg demo
+	$(BIN)/hebbseg demo
 
 test: $(READY)          ## every test; see CONTRIBUTING.md for what is skipped
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -286,5 +286,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "nothing was begun, so nothing is replaced"
     )
     assert command(monkeypatch, "grid", recipe, "--only", "Nobody") == 2
+    assert command(monkeypatch, "grid", recipe, "--data", "nothing") == 2
     assert command(monkeypatch, "grid", recipe, "--executor", "slurm") == 2
     assert "'local', 'ray'" in capsys.readouterr().err

@@ -8,11 +8,12 @@ import pytest
 from hebbseg.config import FinetuneSettings
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import data_roots, locate
-from hebbseg.experiments.grid import plan
+from hebbseg.experiments.grid import GridRun, notes_of, plan
 from hebbseg.experiments.recipe import Recipe, load_recipe
 from tests.experiments.tinygrid import ROOT, SETTINGS, tiny
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+STUDIES = Path(__file__).parents[2] / "studies"
 GOOD = """
 name = "r"
 baseline = "A"
@@ -101,19 +102,26 @@ def test_a_probe_has_no_method() -> None:
         Recipe(**tiny(kind="probe", arms=arms))
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_recipe_of_the_project_is_right(path: Path, tmp_path: Path) -> None:
+def planned(path: Path, root: Path) -> list[GridRun]:
+    """The runs of a recipe as if all its data sets were here."""
     recipe = load_recipe(path)
     assert recipe.name == path.stem and recipe.title and recipe.baseline
-    for data in recipe.data.values():  # as if all data sets were here
+    for data in recipe.data.values():
         kind, _, place = data.source.partition(":")
         if kind != "phantom":
-            (tmp_path / place).mkdir(exist_ok=True)
-    runs = plan(recipe, [tmp_path])
-    repeats = {(run.settings.seed, run.settings.data.fold) for run in runs}
+            (root / place).mkdir(exist_ok=True)
+    return plan(recipe, [root])
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_of_the_studies_is_right(path: Path, tmp_path: Path) -> None:
+    assert planned(path, tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_of_the_project_is_right(path: Path, tmp_path: Path) -> None:
+    repeats = {(run.settings.seed, run.settings.data.fold) for run in planned(path, tmp_path)}
     assert len(repeats) >= 3, "paired repetitions"
-    if path.stem.startswith("study-"):  # the project's own, in one form
-        return
     experiment = path.stem.removesuffix("-paper").removesuffix("-small")
     forms = {found.stem.removeprefix(f"{experiment}-") for found in RECIPES.glob(f"{experiment}-*.toml")}
     assert forms == ({"small"} if "phantom" in experiment else {"small", "paper"})
@@ -184,6 +192,23 @@ def test_a_data_set_has_its_own_axes_and_settings() -> None:
     runs = plan(Recipe(**tiny(data=data)), ROOT)
     assert {run.settings.data.labelled for run in runs if run.note["dataset"] == "b"} == {"3"}
     assert {run.settings.finetune.updates for run in runs if run.note["dataset"] == "a"} == {7}
+
+
+def test_data_sets_are_chosen_by_name_and_keep_their_ids(tmp_path: Path) -> None:
+    data = {"a": {"source": "phantom:glands?n=12&size=32"}, "b": {"source": "glas:nowhere"}}
+    recipe = Recipe(**tiny(data=data))
+    with pytest.raises(HebbsegError, match=r"\[data\.b\].*nowhere not found.* other data sets only: --data a\.$"):
+        plan(recipe, [tmp_path])
+    chosen = plan(recipe.with_data(["a"]), [tmp_path])
+    assert {run.note["dataset"] for run in chosen} == {"a"} and {run.id for run in chosen} < notes_of(recipe).keys()
+    assert recipe.with_data([]).data == recipe.data
+    with pytest.raises(HebbsegError, match=r"--data c: recipe tiny has no \[data\.c\]"):
+        recipe.with_data(["a", "c"])
+
+
+def test_selection_needs_no_folds_in_the_recipe() -> None:
+    runs = plan(Recipe(**tiny(settings=SETTINGS | {"protocol": "selection"})), ROOT)
+    assert {run.settings.data.protocol for run in runs} == {"selection"}
 
 
 def test_repetitions_vary_slowest() -> None:

@@ -92,8 +92,9 @@ def train(
         str | None,
         typer.Option(
             "--protocol",
-            metavar="few-label|paper",
+            metavar="few-label|paper|selection",
             help="few-label: no validation masks, averaged weights at the end. paper: folds, best validation Dice. "
+            "selection: folds of the training side, to choose settings. "
             "[dim]\\[few-label][/]",
             rich_help_panel=SPLITTING,
         ),

@@ -53,13 +53,7 @@ class GridRun:
 
 def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
     """All runs of a recipe, one repetition (seed, fold) after the other; raises if any of them could not be begun."""
-    places = {}
-    for name, data in recipe.data.items():
-        try:
-            places[name] = locate(data.source, roots)
-        except HebbsegError as error:
-            raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {error}") from None
-    runs = _runs(recipe, places)
+    runs = _runs(recipe, _locate_all(recipe, roots))
     for run in runs:
         try:
             _check(run.settings, run.kind)
@@ -68,6 +62,20 @@ def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
     _refuse_twins(recipe, runs)
     # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
     return sorted(runs, key=lambda run: (run.settings.seed, run.settings.data.fold or 0))
+
+
+def _locate_all(recipe: Recipe, roots: Sequence[Path]) -> dict[str, str]:
+    places, errors = {}, {}
+    for name, data in recipe.data.items():
+        try:
+            places[name] = locate(data.source, roots)
+        except HebbsegError as error:
+            errors[name] = str(error)
+    for name, message in errors.items():
+        others = "".join(f" --data {found}" for found in places)
+        hint = f" To run the other data sets only:{others}." if others else ""
+        raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {message}{hint}")
+    return places
 
 
 def notes_of(recipe: Recipe) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """A recipe: which runs there are, written as data. Everything that is wrong with it is said before anything starts."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -96,6 +96,15 @@ class Recipe(BaseModel):
         self._check_arms()
         self._check_places()
         return self
+
+    def with_data(self, names: Sequence[str]) -> "Recipe":
+        """The recipe with these of its data sets alone; with all of them if none is named."""
+        for name in names:
+            if name not in self.data:
+                raise HebbsegError(
+                    f"--data {name}: recipe {self.name} has no [data.{name}]. {did_you_mean(name, self.data)}"
+                )
+        return self.model_copy(update={"data": {k: v for k, v in self.data.items() if not names or k in names}})
 
     def axes_of(self, data: str) -> dict[str, list[Any]]:
         """The axes of one data set, its own values before the recipe's."""
