@@ -142,6 +142,13 @@ def output_folder(out: Path | None, example: str) -> Path:
     return out
 
 
+def check_place(data: str) -> None:
+    """Raises at once if DATA is not there: a typo should not wait for torch to load."""
+    from hebbseg.data.sources import find_place
+
+    find_place(data)
+
+
 def show_facts(rows: Sequence[tuple[str, str]]) -> None:
     """Names and values on stdout, one below the other."""
     width = max(len(name) for name, _ in rows)

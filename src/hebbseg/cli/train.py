@@ -15,6 +15,7 @@ from hebbseg.cli.options import (
     LabelMapOption,
     ThresholdOption,
     TtaOption,
+    check_place,
     output_folder,
     parse_assignments,
     seconds,
@@ -146,6 +147,7 @@ def train(
         return
     folder = output_folder(out, f"hebbseg train {data or 'my_data/'} -o run1")
     settings = _settings(context, data, folder, resume, time_budget, more)
+    check_place(settings.data.source)
     from hebbseg.runs.train import run
     from hebbseg.training.interrupt import Interrupted
 
@@ -191,6 +193,7 @@ def pretrain(
     """
     folder = output_folder(out, f"hebbseg pretrain {data or 'my_images/'} -o stage1")
     settings = _settings(context, data, folder, resume, None, more)
+    check_place(settings.data.source)
     from hebbseg.runs.train import pretrain_only
     from hebbseg.training.interrupt import Interrupted
 
