@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from hebbseg.errors import HebbsegError, did_you_mean
 
@@ -58,7 +58,10 @@ class Settings(BaseModel):
         default_factory=dict,
         description="of init vae or superpix alone, as in init_options.steps=500; see docs/methods",
     )
-    rule: Literal["swta", "hpca", "hebb"] = Field("swta", description="which units learn, and what they account for")
+    rule: str = Field("swta", description="Hebbian learning rule: swta, hpca or hebb")
+    rule_options: OwnOptions = Field(
+        default_factory=dict, description="parameters of a rule besides the temperature, as in rule_options.gain=2"
+    )
     temperature: float = Field(0.1, gt=0, description="t of SWTA's softmax; small: one winner")
     transpose: Literal["tsa", "s", "tsa-literal", "off"] = Field("tsa", description="rule for transposed convolutions")
     part: Part = Field("encoder", description="which half of the network learns in stage 1")
@@ -82,7 +85,7 @@ class Settings(BaseModel):
     method: str = Field(
         "auto",
         description="how stage 2 learns from masks and from images without; "
-        "auto: unimatch with earned=true, or supervised if all have masks",
+        "auto: unimatch with dice_gated=true, or supervised if all have masks",
     )
     method_options: OwnOptions = Field(
         default_factory=dict, description="of the method alone, as in method_options.weight=5; --help-method lists them"
@@ -138,6 +141,11 @@ class Settings(BaseModel):
     def _none_as_word(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.lower() in ("none", "off") else value
 
+    @field_validator("method_options")
+    @classmethod
+    def _current_names(cls, value: OwnOptions, info: ValidationInfo) -> OwnOptions:
+        return current_options(info.data.get("method", ""), value)
+
     @model_validator(mode="after")
     def _some_layers_learn(self) -> Self:
         if "levels" not in without_effect(self.init) and self.layers_of_stage1() == ():
@@ -170,7 +178,7 @@ NOT_OF_THE_RESULT = frozenset({"checkpoint_every_s", "accelerator", "tensorboard
 # What only these initialisations read.
 READ_BY = {
     frozenset({"hebbian"}): {
-        "rule", "temperature", "layerwise", "unit_norm", "centre", "standardise", "whiten", "settle",
+        "rule", "rule_options", "temperature", "layerwise", "unit_norm", "centre", "standardise", "whiten", "settle",
         "pretrain_epochs", "pretrain_rate", "pretrain_optimiser",
     },
     frozenset({"hebbian", "random-rescaled"}): {"part", "levels", "transpose"},
@@ -180,6 +188,25 @@ READ_BY = {
 def without_effect(init: str) -> frozenset[str]:
     """The settings that cannot change the result of a run with this initialisation."""
     return NOT_OF_THE_RESULT.union(*(names for inits, names in READ_BY.items() if init not in inits))
+
+
+RENAMED_OPTIONS = {"unimatch": {"earned": "dice_gated"}}
+"""Method → the names of its options in earlier versions → their names now."""
+
+
+def current_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a method under their current names; earlier versions may have written them."""
+    names = RENAMED_OPTIONS.get(method, {})
+    for old, new in names.items():
+        if old in options and new in options:
+            raise HebbsegError(f"Method {method}: {old} is the former name of {new}. Give {new} alone.")
+    return {names.get(name, name): value for name, value in options.items()}
+
+
+def current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from a run folder, under their current names."""
+    options = current_options(settings.get("method", ""), settings.get("method_options") or {})
+    return {**settings, "method_options": options}
 
 
 def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:

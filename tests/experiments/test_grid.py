@@ -70,7 +70,7 @@ def test_what_auto_stands_for_is_part_of_a_run_and_not_of_its_stage_1(
 ) -> None:
     arms = [{"name": method, "init": "hebbian", "method": method} for method in ("auto", "supervised")]
     before = tiny_tasks(tmp_path, arms=arms, baseline=None)
-    monkeypatch.setitem(methods.AUTO_OPTIONS, "earned", False)
+    monkeypatch.setitem(methods.AUTO_OPTIONS, "dice_gated", False)
     changed = {task.id for task in before} - {task.id for task in tiny_tasks(tmp_path, arms=arms, baseline=None)}
     assert changed == {task.id for task in runs(before) if task.settings.method == "auto"}
 
@@ -78,7 +78,7 @@ def test_what_auto_stands_for_is_part_of_a_run_and_not_of_its_stage_1(
 def test_a_probe_does_not_care_what_auto_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probe = {"kind": "probe", "table": "probe", "arms": [{"name": "Hebbian", "init": "hebbian"}], "baseline": None}
     before = {task.id for task in tiny_tasks(tmp_path, **probe)}
-    monkeypatch.setitem(methods.AUTO_OPTIONS, "earned", False)
+    monkeypatch.setitem(methods.AUTO_OPTIONS, "dice_gated", False)
     assert {task.id for task in tiny_tasks(tmp_path, **probe)} == before
 
 

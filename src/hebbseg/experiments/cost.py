@@ -32,7 +32,7 @@ COSTS_AN_UPDATE = (
 # What makes reading and testing as long as they are.
 BESIDES_UPDATES = ("data", "size", "patch", "features", "norm", "precision", "protocol", "folds", "test", "tta")
 COSTS_A_FIT = (
-    "data", "init", "init_options", "size", "patch", "features", "norm", "rule", "transpose", "part", "levels",
+    "data", "init", "init_options", "size", "patch", "features", "norm", "rule", "rule_options", "transpose", "part", "levels",
     "layerwise", "whiten", "pretrain_epochs", "pretrain_batch", "protocol", "folds", "test",
 )  # fmt: skip
 

@@ -4,18 +4,18 @@ import hashlib
 import itertools
 import json
 import re
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hebbseg.config import Settings, make_settings, without_effect
+from hebbseg.config import RENAMED_OPTIONS, Settings, make_settings, without_effect
 from hebbseg.data.splits.draw import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
-from hebbseg.methods import AUTO, auto_method, check_method
-from hebbseg.pretraining.initializers import INITS, check_init
+from hebbseg.methods import AUTO, WITH_UNLABELLED, auto_method, check_method, method_class
+from hebbseg.pretraining.initializers import check_init, is_initializer
+from hebbseg.pretraining.rules import make_rule
 
 # Stage 1 sees no mask and ends before stage 2 begins: these do not change its weights.
 OF_STAGE_2 = frozenset(
@@ -30,7 +30,7 @@ WITHOUT_STAGE_1 = frozenset({"random"})
 
 @dataclass(frozen=True, kw_only=True)
 class Stage1Fit:
-    """Weights of stage 1 that runs begin with: those of network 0, or 1 for methods that have two."""
+    """Weights of stage 1 that runs begin with: those of network 0, or 1, 2, … for methods that have several."""
 
     key: str
     settings: Settings
@@ -53,7 +53,7 @@ class GridRun:
     kind: Literal["train", "probe"]
     settings: Settings
     note: dict[str, Any]
-    stage1: tuple[Stage1Fit, ...]
+    stage1: tuple[Stage1Fit, ...] = ()
 
 
 def plan(recipe: Recipe, root: tuple[Path, str]) -> list[GridRun]:
@@ -71,6 +71,7 @@ def plan(recipe: Recipe, root: tuple[Path, str]) -> list[GridRun]:
         except HebbsegError as error:
             raise HebbsegError(f"{_where(recipe, run.note['dataset'], run.note['arm'])}: {error}") from None
     _refuse_twins(recipe, runs)
+    runs = [replace(run, stage1=_stage1(run, recipe)) for run in runs]
     # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
     return sorted(runs, key=lambda run: (run.settings.seed, run.settings.fold or 0))
 
@@ -103,7 +104,6 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
         settings = make_settings(place, given)
     except HebbsegError as error:
         raise HebbsegError(f"{_where(recipe, data, arm.name)}: {error}") from None
-    known_by = identity(data, recipe.data[data].source)
     note: dict[str, Any] = {
         "recipe": recipe.name,
         "title": recipe.title,
@@ -115,10 +115,11 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     }
     note |= {"baseline": recipe.baseline} if recipe.baseline else {}
     note |= {"gain_over": arm.gain_over} if arm.gain_over else {}
-    facts = _facts(settings, known_by)
+    facts = _facts(settings, recipe, data)
     if recipe.kind == "train" and settings.method == AUTO:
         # What it stands for is a default, too; whether all images have masks is not known yet.
-        facts["method"] = auto_method(unlabelled=1)
+        method, options = auto_method(unlabelled=1)
+        facts["method"] = method, _first_names(method, options)
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
     readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")
     return GridRun(
@@ -126,28 +127,42 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
         kind=recipe.kind,
         settings=settings,
         note=note,
-        stage1=_stage1(settings, known_by, recipe.kind),
     )
 
 
 _SHORT = {"labelled": "", "seed": "s", "fold": "f", "temperature": "t"}
 
 
-def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ...]:
+def _stage1(run: GridRun, recipe: Recipe) -> tuple[Stage1Fit, ...]:
     """None where there is no stage 1, or where it is a file that exists already."""
-    if settings.init in WITHOUT_STAGE_1 or settings.init not in INITS:
+    settings = run.settings
+    if settings.init in WITHOUT_STAGE_1 or not is_initializer(settings.init):
         return ()
-    networks = 2 if kind == "train" and settings.method == "cps" else 1
-    facts = {name: value for name, value in _facts(settings, known_by).items() if name not in OF_STAGE_2}
+    method = WITH_UNLABELLED if settings.method == AUTO else settings.method
+    networks = method_class(method).networks if run.kind == "train" else 1
+    facts = _facts(settings, recipe, run.note["dataset"])
+    facts = {name: value for name, value in facts.items() if name not in OF_STAGE_2}
     return tuple(
         Stage1Fit(key=f"{settings.init}-{_hash(facts | {'network': n})}", settings=settings, network=n)
         for n in range(networks)
     )
 
 
-def _facts(settings: Settings, known_by: str) -> dict[str, Any]:
-    """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run."""
-    return settings.model_dump(mode="json", exclude=set(without_effect(settings.init))) | {"data": known_by}
+def _facts(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any]:
+    """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run.
+
+    What is new since the first version is left out where it is not used, so that the ids of runs stay as they were.
+    """
+    unused = set() if settings.rule_options else {"rule_options"}
+    facts = settings.model_dump(mode="json", exclude=unused | without_effect(settings.init))
+    facts["method_options"] = _first_names(settings.method, settings.method_options)
+    return facts | {"data": identity(data, recipe.data[data].source)}
+
+
+def _first_names(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options under their first names: a renamed option makes no other run."""
+    first = {new: old for old, new in RENAMED_OPTIONS.get(method, {}).items()}
+    return {first.get(name, name): value for name, value in options.items()}
 
 
 def _hash(facts: dict[str, Any]) -> str:
@@ -162,8 +177,9 @@ def _check(settings: Settings, kind: str) -> None:
         )
     if kind == "probe" and settings.devices * settings.num_nodes > 1:
         raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
-    _check_method(settings.method, tuple(settings.method_options.items()))
+    check_method(settings.method, settings.method_options)
     check_init(settings.init, settings.init_options)
+    make_rule(settings.rule, temperature=settings.temperature, options=settings.rule_options)
     if settings.fold is not None and settings.folds is None:
         raise HebbsegError(f"fold={settings.fold}: of how many? Say so in the settings, as in folds = 10.")
     if settings.folds is not None and settings.fold is not None and not 0 <= settings.fold < settings.folds:
@@ -172,11 +188,6 @@ def _check(settings: Settings, kind: str) -> None:
         raise HebbsegError(
             f"folds={settings.folds} and test={settings.test!r}: a fold is the test side already. Leave one of them out."
         )
-
-
-@cache
-def _check_method(name: str, options: tuple[tuple[str, Any], ...]) -> None:
-    check_method(name, dict(options))
 
 
 def _refuse_twins(recipe: Recipe, runs: list[GridRun]) -> None:

@@ -14,13 +14,13 @@ so a rule needs only to name its gate and its reconstruction; `hebbseg.hebbian.p
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import HebbsegError, look_up
 
 CACHED = 2**18
 """Activations that are worked on at a time, so that what lies between two operations stays in the processor's cache."""
@@ -128,4 +128,14 @@ def _rows(units_last: Tensor) -> Tensor:
     return units_last.reshape(-1, units_last.shape[-1])
 
 
-RULES: dict[str, type[Hebb] | type[SoftWTA] | type[HebbianPCA]] = {"hebb": Hebb, "swta": SoftWTA, "hpca": HebbianPCA}
+RULES: dict[str, type[Rule]] = {"hebb": Hebb, "swta": SoftWTA, "hpca": HebbianPCA}
+
+
+def rule_class(name: str) -> type[Rule]:
+    """The class behind a name, built in or from an entry point in ``hebbseg.rules``."""
+    found = look_up(name, RULES, "rule", "hebbseg.rules")
+    if not (is_dataclass(found) and all(hasattr(found, part) for part in ("reconstruction", "competitive", "gate"))):
+        raise HebbsegError(
+            f"Rule {name!r}: {found!r} is not a dataclass with reconstruction, competitive and gate(y, dim)."
+        )
+    return found

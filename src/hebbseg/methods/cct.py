@@ -31,6 +31,8 @@ class CrossConsistency(Method):
         perturbations: one auxiliary decoder for each of these, separated by commas; noise, drop, dropout, also repeated
     """
 
+    title = "CCT"
+
     def __init__(
         self,
         *,

@@ -53,6 +53,8 @@ class DualTaskConsistency(Method):
         steepness: k, of the step from distance to mask
     """
 
+    title = "DTC"
+
     def __init__(
         self,
         *,

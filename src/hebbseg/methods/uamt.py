@@ -51,6 +51,8 @@ class UncertaintyAwareMeanTeacher(Method):
         passes: T, stochastic passes of the teacher
     """
 
+    title = "UAMT"
+
     def __init__(
         self,
         *,

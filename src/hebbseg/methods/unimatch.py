@@ -29,11 +29,13 @@ class UniMatch(Method):
         ramp_share: part of the training after which λ has its full value
         threshold: τ, the probability from which a pseudo label is trusted
         pseudo_loss: H, what compares a prediction with its trusted pseudo label
-        earned: D is the Dice of the foreground in the batch's labelled images, as whoever misses it there should teach
-            nobody; else 1
+        dice_gated: D is the foreground Dice on the labelled images of the batch, so that a network that misses the
+            foreground there does not learn from its own pseudo-labels; else D = 1
         dropout: chance that a channel of the harmed features is removed
         cutmix: chance that a box of a strong view shows another image of the batch
     """
+
+    title = "UniMatch"
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class UniMatch(Method):
         ramp_share: Share = 1.0,
         threshold: Share = 0.95,
         pseudo_loss: Literal["ce", "dice"] = "ce",
-        earned: bool = False,
+        dice_gated: bool = False,
         dropout: Rate = 0.5,
         cutmix: Share = 0.5,
         **parts: Unpack[Parts],
@@ -54,7 +56,7 @@ class UniMatch(Method):
         self.ramp_share = ramp_share
         self.threshold = threshold
         self.pseudo_loss = pseudo_loss
-        self.earned = earned
+        self.dice_gated = dice_gated
         self.dropout = dropout
         self.cutmix = cutmix
 
@@ -78,7 +80,7 @@ class UniMatch(Method):
                 each.append(mixed(x.roll(1, dims=0), x, boxes))
         for p, q, c in zip(net(torch.cat(views)).chunk(2), labels, confidences, strict=True):
             terms.append(0.25 * self._distance(p, q, c))
-        D = foreground_dice(logits[:known], labelled.masks) if self.earned else 1.0
+        D = foreground_dice(logits[:known], labelled.masks) if self.dice_gated else 1.0
         λ = D * self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:known], labelled.masks),

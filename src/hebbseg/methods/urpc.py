@@ -51,6 +51,8 @@ class PyramidConsistency(Method):
         scales: S; a decoder with fewer levels gives fewer
     """
 
+    title = "URPC"
+
     def __init__(
         self,
         *,

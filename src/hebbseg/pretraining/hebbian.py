@@ -1,8 +1,8 @@
 """Stage 1: a network learns from images alone, by Hebbian plasticity. No mask is read, nothing is back-propagated."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict, diagnose
 from hebbseg.hebbian.plastic_layer import Transpose
 from hebbseg.hebbian.plasticity import Plasticity
-from hebbseg.hebbian.rules import RULES, Rule, SoftWTA
+from hebbseg.hebbian.rules import Rule
+from hebbseg.pretraining.rules import make_rule
 from hebbseg.training.interrupt import Interrupted, Request
 
 Row = dict[str, Any]
@@ -24,7 +25,7 @@ class Stage1:
     """How stage 1 learns.
 
     Arguments:
-        rule: ``"swta"``, ``"hpca"`` or ``"hebb"``; ``temperature`` is SWTA's.
+        rule: a name; see `make_rule`, which also takes ``temperature`` and ``rule_options``.
         transpose, unit_norm, centre, standardise, whiten: see `Plasticity`. ``standardise`` has no meaning without
             competition and is left off for the other rules.
         layers: names of layers, or of modules that hold them; None is all but the head.
@@ -38,6 +39,7 @@ class Stage1:
 
     rule: str = "swta"
     temperature: float = 0.1
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
     transpose: Transpose = "tsa"
     layers: tuple[str, ...] | None = None
     layerwise: bool = True
@@ -52,7 +54,7 @@ class Stage1:
     settle: float = 0.0
 
     def make_rule(self) -> Rule:
-        return SoftWTA(temperature=self.temperature) if self.rule == "swta" else RULES[self.rule]()
+        return make_rule(self.rule, temperature=self.temperature, options=self.rule_options)
 
     def plasticity(self, network: nn.Module, layers: tuple[str, ...] | None) -> Plasticity:
         rule = self.make_rule()

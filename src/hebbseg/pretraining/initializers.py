@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
 from hebbseg.hebbian.diagnostics import LayerDiagnostics
-from hebbseg.methods.options import checked_options
+from hebbseg.methods.options import Owner, checked_options, options_of
 from hebbseg.networks.model_file import load_model
 from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.hebbian import Stage1, pretrain
@@ -75,14 +75,14 @@ def hebbian(network: UNet, context: Context) -> Initialised:
     return Initialised(history=result.history, diagnostics=result.diagnostics)
 
 
-def vae(network: UNet, context: Context) -> Initialised:
+def vae(network: UNet, context: Context, **options: Any) -> Initialised:
     """A variational auto-encoder on all training images; its encoder and decoder are the network's."""
-    return _by_pretext(VariationalAutoEncoder(network=network, **context.options), context)
+    return _by_pretext(VariationalAutoEncoder(network=network, **options), context)
 
 
-def superpix(network: UNet, context: Context) -> Initialised:
+def superpix(network: UNet, context: Context, **options: Any) -> Initialised:
     """Superpixels of all training images, found again in transformed copies."""
-    return _by_pretext(SuperpixelEpisodes(network=network, **context.options), context)
+    return _by_pretext(SuperpixelEpisodes(network=network, **options), context)
 
 
 def _by_pretext(pretext: Pretext, context: Context) -> Initialised:
@@ -98,38 +98,66 @@ def _by_pretext(pretext: Pretext, context: Context) -> Initialised:
     return Initialised(history=history)
 
 
-INITS: dict[str, Callable[[UNet, Context], Initialised]] = {
-    "hebbian": hebbian,
-    "random": random,
-    "random-rescaled": random_rescaled,
-    "vae": vae,
-    "superpix": superpix,
+@dataclass(frozen=True, kw_only=True)
+class Initializer:
+    """A way to initialize weights.
+
+    Args:
+        title: its name in reports.
+        function: called with the network, the context and the options as keywords.
+        options: the class or function whose keywords are the options; default ``function``.
+    """
+
+    title: str
+    function: Callable[..., Initialised]
+    options: Owner | None = None
+
+
+INITIALIZERS: dict[str, Initializer] = {
+    "hebbian": Initializer(title="Hebbian", function=hebbian),
+    "random": Initializer(title="Random", function=random),
+    "random-rescaled": Initializer(title="Random, rescaled", function=random_rescaled),
+    "vae": Initializer(title="VAE", function=vae, options=VariationalAutoEncoder),
+    "superpix": Initializer(title="SuperpixSSL", function=superpix, options=SuperpixelEpisodes),
 }
-WITH_OPTIONS: dict[str, type[nn.Module]] = {"vae": VariationalAutoEncoder, "superpix": SuperpixelEpisodes}
-"""The initialisations that have options of their own, and whose constructor's keywords these are."""
+GROUP = "hebbseg.initializers"
+
+
+def is_initializer(name: str) -> bool:
+    """Whether it is the name of an initializer, built in or from an entry point, and not a file of weights."""
+    return name in INITIALIZERS or name in known_names(INITIALIZERS, GROUP)
+
+
+def initializer(name: str) -> Initializer:
+    """The initializer behind a name; an entry point may also be the plain function."""
+    found: Any = look_up(name, INITIALIZERS, "initializer", GROUP)
+    return found if isinstance(found, Initializer) else Initializer(title=name, function=found)
 
 
 def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The options with their right types; raises unless ``name`` is an initialisation or a file of pre-trained weights."""
-    if name not in INITS and not Path(name).is_file():
+    """The options with their right types; raises unless ``name`` is an initializer or a file of pre-trained weights."""
+    if is_initializer(name):
+        found = initializer(name)
+        owner = found.options or found.function
+    elif Path(name).is_file():
+        owner = initialise_network  # a file has no options
+    else:
         raise HebbsegError(
-            f"init={name!r} is neither an initialisation nor a file of pre-trained weights. {did_you_mean(name, INITS)}"
+            f"init={name!r} is neither an initializer nor a file of pre-trained weights. "
+            f"{did_you_mean(name, known_names(INITIALIZERS, GROUP))}"
         )
-    if name in WITH_OPTIONS:
-        return checked_options(name, WITH_OPTIONS[name], options or {}, kind="Init")
-    if options:
+    if options and not options_of(owner):
         raise HebbsegError(
-            f"init_options={dict(options)}: init {name} has none of its own; {' and '.join(WITH_OPTIONS)} have. "
-            "What Hebbian learning takes (rule, temperature, whiten, …) are settings themselves: see --list-settings."
+            f"init_options={dict(options)}: init {name} has no options of its own. The parameters of Hebbian learning (rule, "
+            "temperature, whiten, …) are settings themselves: see --list-settings."
         )
-    return {}
+    return checked_options(name, owner, options or {}, kind="Init")
 
 
 def initialise_network(name: str, network: UNet, context: Context) -> Initialised:
-    """Gives ``network`` its first weights, in place."""
-    check_init(name)
-    if name in INITS:
-        return INITS[name](network, context)
+    """Initializes ``network`` in place."""
+    if is_initializer(name):
+        return initializer(name).function(network, context, **context.options)
     weights, _ = load_model(Path(name))
     shared = {key: value for key, value in weights.items() if not key.startswith("head.")}
     try:

@@ -18,7 +18,14 @@ from hebbseg.data.splits.split import TrainingCases
 from hebbseg.networks.unet import UNet
 from hebbseg.inference.predictor import Predictor
 from hebbseg.training.loop import Stage2
-from hebbseg.pretraining.initializers import INITS, Context, Initialised, check_init, check_weights, initialise_network
+from hebbseg.pretraining.initializers import (
+    Context,
+    Initialised,
+    check_init,
+    check_weights,
+    initialise_network,
+    is_initializer,
+)
 from hebbseg.pretraining.hebbian import Stage1
 
 EPOCH_AT_MOST = 250  # batches of a stage-1 epoch: filters settle long before a very large set has been seen
@@ -85,7 +92,7 @@ class Run:
 
     def initialise(self, classes: int, seed: int, **handlers: Any) -> tuple[UNet, Initialised]:
         """A network with its first weights, by the initialisation that the settings name."""
-        if self.settings.init not in INITS:
+        if not is_initializer(self.settings.init):
             check_weights(Path(self.settings.init), self.network_options(classes))
         network = UNet(**self.network_options(classes), seed=seed).to(self.fabric.device)
         batches = self.batches(unlabelled=False, augmented=False, seed=seed)

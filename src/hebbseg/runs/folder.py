@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hebbseg import __version__
-from hebbseg.config import Settings, make_settings, without_effect
+from hebbseg.config import Settings, current_names, make_settings, without_effect
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.atomic_files import refuse_unwritable, write_json, write_text
@@ -71,7 +71,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise HebbsegError(f"{self / 'run.json'}: not readable ({error}). Restore it or start afresh.") from error
         assert isinstance(answer, dict)
-        return answer
+        return answer | {"settings": current_names(answer["settings"])} if "settings" in answer else answer
 
     def begun_with(self) -> dict[str, Any]:
         """The settings of the run that is here; none if there is none yet."""

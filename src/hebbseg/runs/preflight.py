@@ -10,12 +10,14 @@ from hebbseg.errors import HebbsegError
 from hebbseg.runs.dataset import draw_split
 from hebbseg.data.progress import Quiet
 from hebbseg.training.tensorboard import require_tensorboard
-from hebbseg.pretraining.initializers import INITS, check_init, check_weights
+from hebbseg.pretraining.initializers import check_init, check_weights, is_initializer
+from hebbseg.pretraining.rules import make_rule
 
 
 def check_start(settings: Settings) -> None:
     """What can be known to fail before any file is read."""
     check_init(settings.init, settings.init_options)
+    make_rule(settings.rule, temperature=settings.temperature, options=settings.rule_options)
     if settings.tensorboard:
         require_tensorboard()
 
@@ -32,7 +34,7 @@ def check_listed(settings: Settings, source: Source) -> Split:
                 f"{name}={'x'.join(map(str, sides))}: {len(sides)} numbers, but the images of {source.name} are {dims}D. Give "
                 f"{dims} numbers, or one for all axes."
             )
-    if settings.init not in INITS:
+    if not is_initializer(settings.init):
         check_weights(Path(settings.init), network_options(settings, source, classes=2))
     return draw_split(settings, source, Quiet())
 

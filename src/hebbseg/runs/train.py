@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,15 @@ from hebbseg.inference.predictor import Predictor
 from hebbseg.training.ema import recalibrate_norms
 from hebbseg.networks.model_file import save_model
 from hebbseg.training.loop import fit
-from hebbseg.pretraining.initializers import INITS, Initialised
+from hebbseg.pretraining.initializers import INITIALIZERS, Initialised, is_initializer
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
 from hebbseg.training.distributed import launched, make_fabric
 
 PICTURES = 6  # test cases shown in figures/test.png
-SEEDS_APART = 1_000_003  # between the networks of a method that has two
+SEEDS_APART = 1_000_003  # between the networks of a method that has several
 
 Starts = Callable[[Run, int], tuple[UNet, Initialised]]
-"""Gives network number 0 (or 1, for methods that have two) of a run with its first weights."""
+"""Gives network number 0 (or 1, 2, … for methods that have several) of a run with its first weights."""
 
 
 def run(
@@ -103,7 +104,7 @@ def run(
 
 def _note_of_start(settings: Settings, split: Split, reporter: Reporter) -> dict[str, Any]:
     """For run.json: the file of weights that a run begins with, and a warning if its test cases are not new to them."""
-    if settings.init in INITS:
+    if is_initializer(settings.init):
         return {}
     weights = Path(settings.init).absolute()
     warning = start_has_seen(weights, split.test)
@@ -161,9 +162,9 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     """Stage 1 alone, with or without masks on disk; gives the file of weights that ``--init FILE`` takes."""
     reporter = reporter or Quiet()
     check_start(settings)
-    if settings.init not in INITS:
+    if not is_initializer(settings.init):
         raise HebbsegError(
-            f"init={settings.init}: stage 1 does not go on from weights of a file. {did_you_mean('', INITS)}"
+            f"init={settings.init}: stage 1 does not go on from weights of a file. {did_you_mean('', INITIALIZERS)}"
         )
     fabric = make_fabric(settings)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
@@ -231,6 +232,7 @@ def _train(
             network, first = this.initialise(classes, settings.seed, **handlers)
         else:
             network, first = starts(this, 0)
+        further = count(1)
         before, state2 = first.history, None
         if first.diagnostics and folder.writes:
             write_json(folder / "pretrain.json", as_dict(first.diagnostics))
@@ -240,7 +242,8 @@ def _train(
             )
 
         def second() -> UNet:
-            return (starts(this, 1) if starts else this.initialise(classes, settings.seed + SEEDS_APART))[0]
+            number = next(further)
+            return (starts(this, number) if starts else this.initialise(classes, settings.seed + number * SEEDS_APART))[0]
 
     method = make_method(
         settings.method,
