@@ -285,3 +285,12 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert command(monkeypatch, "grid", recipe, "--only", "Nobody") == 2
     assert command(monkeypatch, "grid", recipe, "--executor", "slurm") == 2
     assert "'local', 'ray'" in capsys.readouterr().err
+
+
+def test_the_former_name_of_an_option_is_the_same_run(tmp_path: Path) -> None:
+    def ids(option: str) -> set[str]:
+        options = {"pseudo_loss": "dice", option: True}
+        arms = [{"name": "UniMatch", "init": "random", "method": "unimatch", "method_options": options}]
+        return {task.id for task in tiny_tasks(tmp_path, arms=arms, baseline=None)}
+
+    assert ids("earned") == ids("dice_gated")
