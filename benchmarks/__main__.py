@@ -3,11 +3,11 @@
 python -m benchmarks [NAME …]     only some of them
 """
 
+import csv
 import sys
 from importlib import import_module
 from pathlib import Path
 
-import pandas as pd
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -37,11 +37,14 @@ def main(names: list[str]) -> None:
     console.print(table)
     path = Path(__file__).parent / "bench.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = pd.DataFrame(rows)
     if path.exists() and names:
-        old = pd.read_csv(path)
-        new = pd.concat([old[~old["suite"].isin(names)], new])
-    new.to_csv(path, index=False, float_format="%.4g")
+        with path.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["suite"] not in names] + rows
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[-1]))
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ SHAPES = {
     "2D 128², batch 2": (2, 3, 128, 128),
     "3D 96×96×80, batch 1": (1, 1, 96, 96, 80),
 }
-CONDITIONED = {"unit_norm": True, "centre": True, "standardise": True, "whiten": 1.0}
+CONDITIONED = {"unit_norm": True, "center": True, "standardize": True, "whiten": 1.0}
 
 
 def network(shape: tuple[int, ...]) -> UNet:
@@ -54,7 +54,7 @@ def hebbian(net: nn.Module, x: torch.Tensor, rule=None, **options) -> Callable[[
     plasticity.__enter__()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)  # HPCA on raw activations diverges at larger ones
 
-    forward = _open(forward_until(net, list(plasticity.sites)[-1]))
+    forward = _open(forward_until(net, list(plasticity.plastic_layers)[-1]))
 
     @torch.no_grad()
     def step() -> None:
@@ -62,7 +62,7 @@ def hebbian(net: nn.Module, x: torch.Tensor, rule=None, **options) -> Callable[[
         plasticity.write_gradients()
         optimizer.step()
         if plasticity.conditioning.unit_norm:
-            plasticity.normalise()
+            plasticity.normalize()
 
     return step
 

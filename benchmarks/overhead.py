@@ -39,7 +39,7 @@ def trivial(count: int) -> Recipe:
 
 
 def main(count: int) -> None:
-    tasks = tasks_of(plan(trivial(count), (Path(), "")), Path(tempfile.mkdtemp()))
+    tasks = tasks_of(plan(trivial(count), [Path()]), Path(tempfile.mkdtemp()))
     executor = Summing(jobs=1, threads=1)
     begun = time.monotonic()
     result = run_tasks(tasks, executor, Board)

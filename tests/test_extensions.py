@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from hebbseg.config import PretrainSettings
 from hebbseg.data.sources import open_source
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.grid import plan
 from hebbseg.experiments.recipe import load_recipe
 from hebbseg.hebbian.rules import rule_class
 from hebbseg.methods import method_class
+from hebbseg.pretraining.hebbian import make_rule
 from hebbseg.pretraining.initializers import check_init
-from hebbseg.pretraining.rules import make_rule
 from hebbseg.segmenter import Segmenter
 from tests.tiny import TINY, bright_folder, command
 
@@ -30,7 +31,7 @@ from hebbseg.data.cases import Case
 from hebbseg.data.sources.files import FileSource
 from hebbseg.methods.base import Method
 from hebbseg.methods.options import Weight
-from hebbseg.pretraining.initializers import Initialised, Initializer
+from hebbseg.pretraining.initializers import Initialized, Initializer
 
 SEEN = []
 
@@ -77,7 +78,7 @@ def scale(network, context, *, factor: float = 1.0):
     SEEN.append(("factor", factor))
     with torch.no_grad():
         network.encoder.level0.conv1.weight.mul_(factor)
-    return Initialised()
+    return Initialized()
 
 
 scaled = Initializer(title="Scaled weights", function=scale)
@@ -174,9 +175,7 @@ def test_train_grid_and_report(
     grid = ("grid", tmp_path / "toys.toml", "-o", tmp_path / "grid", "--data-root", tmp_path, "--jobs", "1")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=":")
     assert command(monkeypatch, *grid) == 0
-    (twins,) = [
-        run for run in plan(load_recipe(tmp_path / "toys.toml"), (tmp_path, "")) if run.note["arm"] != "Supervised"
-    ]
+    (twins,) = [run for run in plan(load_recipe(tmp_path / "toys.toml"), [tmp_path]) if run.note["arm"] != "Supervised"]
     assert [fit.network for fit in twins.stage1] == [0, 1]
     described = json.loads((tmp_path / "grid" / "runs" / twins.id / "run.json").read_text(encoding="utf-8"))
     assert described["status"] == "done" and described["settings"]["rule_options"] == {"gain": 4}
@@ -203,11 +202,11 @@ def test_wrong_names_and_options_are_explained(seen: list[Any], tmp_path: Path) 
     with pytest.raises(HebbsegError, match=r"init='scale' is neither.*Did you mean 'scaled'"):
         check_init("scale")
     with pytest.raises(HebbsegError, match=r"Rule louder has no option 'gein'. Did you mean 'gain'"):
-        make_rule("louder", temperature=0.1, options={"gein": 1})
+        make_rule(PretrainSettings(rule="louder", rule_options={"gein": 1}))
     with pytest.raises(HebbsegError, match=r"rule_options.temperature: the temperature is a setting itself"):
-        make_rule("louder", temperature=0.1, options={"temperature": 1})
+        make_rule(PretrainSettings(rule="louder", rule_options={"temperature": 1}))
     with pytest.raises(HebbsegError, match=r"Rule hpca has no option 'gain'"):
-        make_rule("hpca", temperature=0.1, options={"gain": 1})
+        make_rule(PretrainSettings(rule="hpca", rule_options={"gain": 1}))
     assert check_init("plain", {"factor": "2"}) == {"factor": 2.0}
 
 

@@ -231,10 +231,3 @@ def test_saved_split_is_read_back_and_changes_are_noticed(tmp_path):
         Split.load(path)
     with pytest.raises(HebbsegError, match="no such file"):
         Split.load(tmp_path / "none.json")
-
-
-def test_split_notices_another_data_set():
-    split = make_split(phantom("glands", n=40), labelled="10%")
-    split.check_against(phantom("glands", n=40))
-    with pytest.raises(HebbsegError, match="20 cases"):
-        split.check_against(phantom("glands", n=20))

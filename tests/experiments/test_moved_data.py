@@ -27,7 +27,7 @@ def of_my_data(out: Path, root: Path) -> Task:
     changes = {"labelled": "2", "checkpoint_every_s": 0.0}
     recipe = tiny(settings=SETTINGS | changes, axes={"seed": [3]}, baseline=None, data={"mine": {"source": "mine"}},
                   arms=[{"name": "S", "init": "random"}])  # fmt: skip
-    (task,) = tasks_of(plan(Recipe(**recipe), (root, "--data-root")), out)
+    (task,) = tasks_of(plan(Recipe(**recipe), [root]), out)
     return task
 
 

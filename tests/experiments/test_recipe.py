@@ -7,7 +7,7 @@ import pytest
 
 from hebbseg.config import Settings
 from hebbseg.errors import HebbsegError
-from hebbseg.experiments.data_root import data_root, locate
+from hebbseg.experiments.data_root import data_roots, locate
 from hebbseg.experiments.grid import OF_STAGE_2, plan
 from hebbseg.experiments.recipe import Recipe, load_recipe
 from tests.experiments.tinygrid import ROOT, SETTINGS, tiny
@@ -69,7 +69,7 @@ def written(folder: Path, text: str) -> Path:
         ("updates = 3", 'labelled = "ten"', "labelled='ten': allowed are a share"),
         ("updates = 3", "labelled = 0", "labelled=0: no run of a grid can do without masks"),
         ("phantom:glands?n=12", "phantom:glnds?n=12", "Did you mean 'glands'?"),
-        ("phantom:glands?n=12&size=32", "glas:nowhere", "nowhere is not there (looked below"),
+        ("phantom:glands?n=12&size=32", "glas:nowhere", "nowhere not found"),
         ("phantom:glands?n=12&size=32", "galas:x", "unknown kind 'galas'. Did you mean 'glas'?"),
         ("[axes]", "[axes", "this is not TOML"),
         ("[data.d]", "[data.d]\nsoruce = 1", "unknown key 'soruce'. Did you mean 'source'?"),
@@ -81,7 +81,7 @@ def test_a_wrong_recipe_is_refused_with_the_place_and_the_remedy(
 ) -> None:
     assert GOOD.count(old) == 1
     with pytest.raises(HebbsegError, match=re.escape(message)) as raised:
-        plan(load_recipe(written(tmp_path, GOOD.replace(old, new))), (tmp_path, "--data-root"))
+        plan(load_recipe(written(tmp_path, GOOD.replace(old, new))), [tmp_path])
     assert str(raised.value).startswith("Recipe ")
 
 
@@ -109,7 +109,7 @@ def test_every_recipe_of_the_project_is_right(path: Path, tmp_path: Path) -> Non
         kind, _, place = data.source.partition(":")
         if kind != "phantom":
             (tmp_path / place).mkdir(exist_ok=True)
-    runs = plan(recipe, (tmp_path, "--data-root"))
+    runs = plan(recipe, [tmp_path])
     repeats = {(run.settings.seed, run.settings.fold) for run in runs}
     assert len(repeats) >= 3, "paired repetitions"
     if path.stem.startswith("study-"):  # the project's own, in one form
@@ -130,7 +130,7 @@ def test_an_id_follows_from_the_data_sets_name_not_its_path(tmp_path: Path) -> N
     def ids(root: Path, name: str) -> list[str]:
         (root / "x").mkdir(parents=True)
         recipe = Recipe(**tiny(data={name: {"source": "glas:x"}}))
-        return [run.id for run in plan(recipe, (root, "--data-root"))]
+        return [run.id for run in plan(recipe, [root])]
 
     here, there = ids(tmp_path / "a", "glas"), ids(tmp_path / "b", "glas")
     assert here == there
@@ -193,13 +193,14 @@ def test_repetitions_vary_slowest() -> None:
 
 
 def test_where_data_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = tmp_path / "project"
-    (tmp_path / "shared" / "data" / "glas").mkdir(parents=True)
-    here.mkdir()
+    recipe, here = tmp_path / "recipes" / "a.toml", tmp_path / "project"
+    (here / "glas").mkdir(parents=True)
     monkeypatch.chdir(here)
     monkeypatch.delenv("HEBBSEG_DATA", raising=False)
-    assert locate("glas:glas", data_root(None)) == f"glas:{tmp_path / 'shared' / 'data' / 'glas'}"
+    assert locate("glas:glas", data_roots(None, recipe)) == f"glas:{here / 'glas'}"
+    (tmp_path / "recipes" / "glas").mkdir(parents=True)
+    assert locate("glas:glas", data_roots(None, recipe)) == f"glas:{tmp_path / 'recipes' / 'glas'}"
     monkeypatch.setenv("HEBBSEG_DATA", str(tmp_path))
-    with pytest.raises(HebbsegError, match="HEBBSEG_DATA"):
-        locate("glas:glas", data_root(None))
-    assert data_root(Path("given")) == (Path("given"), "--data-root")
+    with pytest.raises(HebbsegError, match=rf"{tmp_path / 'glas'} not found.*--data-root or HEBBSEG_DATA"):
+        locate("glas:glas", data_roots(None, recipe))
+    assert data_roots(Path("given"), recipe) == [Path("given")]

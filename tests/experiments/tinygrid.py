@@ -14,7 +14,7 @@ SETTINGS: dict[str, Any] = {
     "size": [32, 32], "features": [4, 8], "updates": 3, "labelled_batch": 2, "unlabelled_batch": 2, "pretrain_epochs": 1,
     "pretrain_batch": 4,
 }  # fmt: skip
-ROOT = (Path(), "here")
+ROOT = [Path()]
 
 
 def tiny(**changes: Any) -> dict[str, Any]:

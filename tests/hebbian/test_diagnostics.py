@@ -39,7 +39,7 @@ def test_every_layer_is_described(rule, transpose: str) -> None:
         plasticity.write_gradients()
         torch.optim.SGD(net.parameters(), lr=0.1).step()
         after = diagnose(plasticity)
-    assert untouched.keys() == plasticity.sites.keys()
+    assert untouched.keys() == plasticity.plastic_layers.keys()
     assert all(d.moved == 0 and d.effective_units is None for d in untouched.values())
     for name, d in after.items():
         assert d.moved > 0, name

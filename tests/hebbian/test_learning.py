@@ -26,7 +26,7 @@ def learn(
 
 
 def clusters(n: int, centres: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Samples around unit vectors, so that the nearest centre is the one with the largest product."""
+    """Samples around unit vectors, so that the nearest center is the one with the largest product."""
     generator = torch.Generator().manual_seed(seed)
     means = nn.functional.normalize(torch.randn(centres, size, generator=generator), dim=1)
     which = torch.randint(centres, (n,), generator=generator)
@@ -174,10 +174,10 @@ def test_conditioned_competition_on_images_does_not_collapse(whiten: float | Non
                 plasticity.write_gradients()
                 optimizer.step()
                 if options:
-                    plasticity.normalise()
+                    plasticity.normalize()
             plasticity.forget_usage()
             layer(images)
             return diagnose(plasticity)[""].effective_units
 
     assert effective() < 6
-    assert effective(unit_norm=True, centre=True, standardise=True, whiten=whiten) > 12
+    assert effective(unit_norm=True, center=True, standardize=True, whiten=whiten) > 12

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hebbseg import Hebb, HebbianPCA, Plasticity, SoftWTA, UNet
 from hebbseg.errors import HebbsegError
-from hebbseg.hebbian.rules import CACHED
+from hebbseg.hebbian.fast_softmax import CACHED
 
 RULES = [Hebb(), SoftWTA(temperature=0.1), HebbianPCA()]
 SMALL = {"features": (4, 6, 8), "dropout": 0.0}
@@ -150,7 +150,7 @@ def test_leaving_the_block_leaves_no_trace(fails: bool) -> None:
     with torch.no_grad():
         before, output = traces(net), net(x)
     try:
-        with Plasticity(net, SoftWTA(), whiten=1.0, standardise=True), torch.no_grad():
+        with Plasticity(net, SoftWTA(), whiten=1.0, standardize=True), torch.no_grad():
             inside = net(x)
             if fails:
                 raise RuntimeError("something else went wrong")
@@ -179,21 +179,21 @@ def test_no_gradient_is_recorded_and_none_is_needed() -> None:
 def test_unit_norm_and_restored_norms() -> None:
     net, x = UNet(**SMALL, seed=0), draw(2, 3, 16, 16, dtype=torch.float32)
     means = {
-        name: site.rows(site.weight).norm(dim=-1).mean() for name, site in Plasticity(net, SoftWTA()).sites.items()
+        name: plastic.rows(plastic.weight).norm(dim=-1).mean() for name, plastic in Plasticity(net, SoftWTA()).plastic_layers.items()
     }
     with Plasticity(net, SoftWTA(), unit_norm=True) as plasticity, torch.no_grad():
         net(x)
         plasticity.write_gradients()
         torch.optim.SGD(net.parameters(), lr=0.3).step()
-        plasticity.normalise()
-        for site in plasticity.sites.values():
+        plasticity.normalize()
+        for plastic in plasticity.plastic_layers.values():
             torch.testing.assert_close(
-                site.rows(site.weight).norm(dim=-1), torch.ones(site.rows(site.weight).shape[:2])
+                plastic.rows(plastic.weight).norm(dim=-1), torch.ones(plastic.rows(plastic.weight).shape[:2])
             )
         plasticity.restore_norms()
     with torch.no_grad():
-        for name, site in plasticity.sites.items():
-            norms = site.rows(site.weight).norm(dim=-1)
+        for name, plastic in plasticity.plastic_layers.items():
+            norms = plastic.rows(plastic.weight).norm(dim=-1)
             torch.testing.assert_close(norms, torch.full_like(norms, float(means[name])))
 
 
@@ -264,7 +264,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"unit_norm": True, "whiten": 1.0, "standardise": True}], ids=["plain", "conditioned"]
+    "options", [{}, {"unit_norm": True, "whiten": 1.0, "standardize": True}], ids=["plain", "conditioned"]
 )
 @pytest.mark.parametrize("name", NETWORKS)
 def test_any_network_learns_and_keeps_its_keys(name: str, options: dict) -> None:
@@ -282,7 +282,7 @@ def test_any_network_learns_and_keeps_its_keys(name: str, options: dict) -> None
             found = plasticity.updates()
             plasticity.write_gradients()
             optimizer.step()
-            plasticity.normalise()
+            plasticity.normalize()
     assert list(net.state_dict()) == keys
     for layer, update in found.items():
         assert update.shape == net.get_submodule(layer).weight.shape
@@ -296,13 +296,13 @@ def test_any_network_learns_and_keeps_its_keys(name: str, options: dict) -> None
 
 def test_layers_and_exclude_choose_by_name_prefix_or_wildcard() -> None:
     net = UNet(**SMALL)
-    sites = lambda **o: list(Plasticity(net, SoftWTA(), **o).sites)  # noqa: E731
-    assert "head" not in sites()
-    assert "head" in sites(exclude=())
-    assert all(n.startswith("encoder.") for n in sites(layers=("encoder",))) and len(sites(layers=("encoder",))) == 6
-    assert sites(layers=("*.up",)) == ["decoder.level1.up", "decoder.level0.up"]
-    assert not [n for n in sites(transpose="off") if n.endswith(".up")]
-    assert "encoder.level0.conv1" not in sites(exclude=("head", "encoder.level0"))
+    plastic_layers = lambda **o: list(Plasticity(net, SoftWTA(), **o).plastic_layers)  # noqa: E731
+    assert "head" not in plastic_layers()
+    assert "head" in plastic_layers(exclude=())
+    assert all(n.startswith("encoder.") for n in plastic_layers(layers=("encoder",))) and len(plastic_layers(layers=("encoder",))) == 6
+    assert plastic_layers(layers=("*.up",)) == ["decoder.level1.up", "decoder.level0.up"]
+    assert not [n for n in plastic_layers(transpose="off") if n.endswith(".up")]
+    assert "encoder.level0.conv1" not in plastic_layers(exclude=("head", "encoder.level0"))
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_temperature_must_be_above_zero(temperature: float) -> None:
 
 def test_standardise_needs_competition() -> None:
     with pytest.raises(HebbsegError, match="HebbianPCA has no competition"):
-        Plasticity(UNet(**SMALL), HebbianPCA(), standardise=True)
+        Plasticity(UNet(**SMALL), HebbianPCA(), standardize=True)
 
 
 def test_layers_that_cannot_be_written_are_refused() -> None:
@@ -367,7 +367,7 @@ def test_asking_before_any_forward_says_so() -> None:
 
 
 def test_a_stopped_stage_goes_on_exactly_as_if_it_had_not() -> None:
-    options = {"unit_norm": True, "standardise": True, "whiten": 1.0}
+    options = {"unit_norm": True, "standardize": True, "whiten": 1.0}
 
     def steps(net: nn.Module, plasticity: Plasticity, seeds: range) -> None:
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -375,7 +375,7 @@ def test_a_stopped_stage_goes_on_exactly_as_if_it_had_not() -> None:
             net(draw(2, 3, 16, 16, seed=seed, dtype=torch.float32))
             plasticity.write_gradients()
             optimizer.step()
-            plasticity.normalise()
+            plasticity.normalize()
 
     with torch.no_grad():
         whole = UNet(**SMALL, seed=0)

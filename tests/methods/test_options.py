@@ -1,5 +1,4 @@
 import inspect
-import logging
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,9 @@ import torch
 from hebbseg import UNet
 from hebbseg.config import make_settings
 from hebbseg.errors import HebbsegError
-from hebbseg.methods import METHODS, list_options, make_method, method_help
+from hebbseg.methods import METHODS, make_method, method_help
 from hebbseg.methods.base import Method, Parts
-from hebbseg.methods.options import options_of, options_table
+from hebbseg.methods.options import _shown, options_of
 from hebbseg.pretraining.superpixels import SuperpixelEpisodes
 from hebbseg.pretraining.vae import VariationalAutoEncoder
 from tests.methods.tiny import method, network
@@ -18,8 +17,15 @@ from tests.methods.tiny import method, network
 PAGES = Path(__file__).parents[2] / "docs" / "methods"
 
 
+def options_table(cls: type) -> str:
+    """The options as a Markdown table; the pages in docs/methods hold exactly this."""
+    lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{o.name}` | {o.kind} | `{_shown(o.default)}` | {o.description} |" for o in options_of(cls)]
+    return "\n".join(lines) if len(lines) > 2 else "None."
+
+
 def test_defaults_of_the_papers():
-    values = {name: {o.name: o.default for o in list_options(name)} for name in METHODS}
+    values = {name: {o.name: o.default for o in options_of(METHODS[name])} for name in METHODS}
     assert values["supervised"] == {}
     assert values["em"] == {"weight": 5.0, "ramp": "linear", "ramp_share": 1.0}
     assert values["uamt"] == {
@@ -38,7 +44,7 @@ def test_defaults_of_the_papers():
 @pytest.mark.parametrize("name", METHODS)
 def test_every_option_is_explained_and_kept(name):
     m = method(name)
-    for option in list_options(name):
+    for option in options_of(METHODS[name]):
         assert option.description and option.kind, option
         assert getattr(m, option.name) == option.default
         assert f"{option.name}=" in method_help(name)
@@ -122,13 +128,6 @@ def test_what_starts_from_the_given_weights():
     assert all(torch.equal(p, q) for p, q in zip(cps.second.parameters(), network(seed=4).parameters()))
 
 
-@pytest.mark.parametrize("name, word", [("cct", "auxiliary decoders"), ("urpc", "level1"), ("dtc", "conv")])
-def test_what_is_new_is_named_in_the_log(name, word, caplog):
-    with caplog.at_level(logging.INFO, logger="hebbseg"):
-        method(name)
-    assert word in caplog.text and "plain UNet" in caplog.text
-
-
 def test_parts_are_the_base_constructor():
     """`Parts` says for subclasses what `Method` takes."""
     taken = set(inspect.signature(Method.__init__).parameters) - {"self"}
@@ -137,7 +136,7 @@ def test_parts_are_the_base_constructor():
 
 def test_the_former_name_of_an_option_is_accepted():
     assert method("unimatch", options={"earned": True}).dice_gated
-    assert make_settings("d", {"method": "unimatch", "method_options": {"earned": True}}).method_options == {
+    assert make_settings("d", {"method": "unimatch", "method_options": {"earned": True}}).finetune.method_options == {
         "dice_gated": True
     }
     with pytest.raises(HebbsegError, match="earned is the former name of dice_gated"):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from hebbseg.errors import HebbsegError
-from hebbseg.networks import model_file as checkpoint
 from hebbseg.networks.model_file import load_model, save_model
 from hebbseg.runs.checkpoint import load_checkpoint, save_checkpoint
 
@@ -45,7 +44,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pyte
         Path(to).write_bytes(b"half of it")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.torch, "save", full)
+    monkeypatch.setattr(torch, "save", full)
     with pytest.raises(HebbsegError, match=r"the disk is full.*The one before it is whole"):
         save_checkpoint(path, {"step": 2})
     assert load_checkpoint(path) == {"step": 1}

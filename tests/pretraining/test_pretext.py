@@ -11,10 +11,10 @@ from hebbseg import UNet
 from hebbseg.data.sources.phantom import phantom
 from hebbseg.errors import HebbsegError
 from hebbseg.pretraining.hebbian import Stage1
-from hebbseg.pretraining.initializers import INITIALIZERS, Context, check_init, initialise_network
+from hebbseg.pretraining.initializers import INITIALIZERS, Context, check_init, initialize_network
 from hebbseg.pretraining.pretext import train_pretext
 from hebbseg.pretraining.superpixels import SuperpixelEpisodes, episode_logits, pseudo_masks, superpixels
-from hebbseg.pretraining.vae import VariationalAutoEncoder, divergence, standardised
+from hebbseg.pretraining.vae import VariationalAutoEncoder, divergence, standardized
 from hebbseg.training.interrupt import Interrupted, Request
 from tests.literal import methods as literal
 from tests.methods.tiny import network
@@ -48,7 +48,7 @@ def test_the_bound_by_hand(dims):
         terms = vae.loss(images, 0.25, generator(2))
         μ, v = vae.encode(images)
         z = μ + torch.exp(v / 2) * torch.randn(μ.shape, generator=generator(2))
-        wanted, got = standardised(images).numpy(), vae.decode(z).numpy()
+        wanted, got = standardized(images).numpy(), vae.decode(z).numpy()
     D = images[0].numel()
     kl = literal.mean(literal.gaussian_divergence(μ.numpy(), v.numpy())) / D
     errors = [literal.mean(((a - b) ** 2).ravel().tolist()) for a, b in zip(wanted, got)]
@@ -192,7 +192,7 @@ def test_as_an_initialisation(name):
     )
     net = UNet(features=(4, 6, 8), seed=0)
     before = {key: value.clone() for key, value in net.state_dict().items()}
-    result = initialise_network(name, net, context)
+    result = initialize_network(name, net, context)
     after = net.state_dict()
     assert name in INITIALIZERS and len(result.history) == 2
     changed = {key for key in after if not torch.equal(after[key], before[key])}
@@ -211,7 +211,7 @@ def test_as_an_initialisation(name):
     torch.testing.assert_close(momentum, seen[0].mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
     asked.made = True
     with pytest.raises(Interrupted):
-        initialise_network(name, net, context)
+        initialize_network(name, net, context)
 
 
 def test_options_are_checked_and_get_their_types():

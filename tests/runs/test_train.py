@@ -15,13 +15,13 @@ from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from hebbseg import Segmenter, methods
-from hebbseg.runs.context import Run
 from hebbseg.config import Settings, make_settings
-from hebbseg.errors import HebbsegError
-from hebbseg.runs.dataset import draw_split, open_cases
-from hebbseg.runs.train import pretrain_only
 from hebbseg.data.progress import Quiet
+from hebbseg.errors import HebbsegError
+from hebbseg.runs.context import Run
+from hebbseg.runs.dataset import draw_split, open_cases
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.train import pretrain_only
 
 DATA = "phantom:glands?n=20&size=32"
 TINY = {

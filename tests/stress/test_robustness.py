@@ -82,6 +82,6 @@ def test_the_default_survives(kind: str, tmp_path: Path) -> None:
 def test_naive_competition_would_not(tmp_path: Path) -> None:
     """So the test above can fail: without what conditions the signals, every layer collapses on the same images."""
     source, options = data("grey", tmp_path / "data")
-    naive = {"standardise": False, "whiten": None, "centre": False}
+    naive = {"standardize": False, "whiten": None, "center": False}
     Segmenter.train(source, tmp_path / "run", quiet=True, **({"size": (48, 48)} | SMALL | options | naive))
     assert all(collapsed(layer) for layer in layers(tmp_path / "run").values())

@@ -39,7 +39,7 @@ def grid(
         typer.Option(
             "--data-root",
             metavar="FOLDER",
-            help="Where the data sets are. [dim]\\[HEBBSEG_DATA, else ../shared/data, else here][/]",
+            help="Where the data sets are. [dim]\\[HEBBSEG_DATA, else the recipe's folder, else here][/]",
         ),
     ] = None,
     jobs: Annotated[
@@ -83,7 +83,7 @@ def grid(
     tried again. Stage 1 is done once for all runs that share it. Exit code 1 if some run failed.
     """
     from hebbseg.cli.grid_board import Board
-    from hebbseg.experiments.data_root import data_root as find_root
+    from hebbseg.experiments.data_root import data_roots
     from hebbseg.experiments.executors.executor import EXECUTORS, make_executor
     from hebbseg.experiments.grid import plan
     from hebbseg.experiments.recipe import load_recipe
@@ -93,7 +93,7 @@ def grid(
     if executor not in EXECUTORS:
         raise HebbsegError(f"--executor {executor!r} is unknown. {did_you_mean(executor, EXECUTORS)}")
     described = load_recipe(recipe)
-    runs = plan(described, find_root(data_root))
+    runs = plan(described, data_roots(data_root, recipe))
     folder = output_folder(out or Path("runs") / described.name, "").absolute()
     chosen = _chosen(runs, only)
     tasks = tasks_of(chosen, folder)

@@ -109,6 +109,6 @@ class Board:
 def row_of(task: Task) -> str:
     """Which line of the table counts it."""
     if task.kind == "stage1":
-        return f"(stage 1: {task.settings.init})"
+        return f"(stage 1: {task.settings.pretrain.init})"
     arm = str(task.note["arm"])
     return arm

@@ -118,9 +118,9 @@ class SettingsCommand(TyperCommand):
         except Exception as error:
             name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
             if name:
-                from hebbseg.config import Settings
+                from hebbseg.config import FLAT_NAMES, OLD_NAMES
 
-                if name in Settings.model_fields:
+                if name in {*FLAT_NAMES, *OLD_NAMES}:
                     raise HebbsegError(f"There is no option --{name}; it is a setting: --set {name}=VALUE") from None
             raise
 

@@ -7,16 +7,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hebbseg.config import Settings
+from hebbseg.config import FLAT_NAMES
 
 
 def show_settings() -> None:
     table = Table(box=box.SIMPLE, title="--set NAME=VALUE", title_justify="left")
     for heading in ("name", "default", "meaning"):
         table.add_column(heading, no_wrap=heading == "name")
-    for name, field in Settings.model_fields.items():
+    last = ""
+    for name, (section, _, field) in FLAT_NAMES.items():
         if name == "data":
             continue
+        if section != last:
+            table.add_section()
+            last = section
         default = field.get_default(call_default_factory=True)
         choices = _choices(field.annotation)
         meaning = ". ".join(part for part in (field.description or "", " | ".join(choices)) if part)

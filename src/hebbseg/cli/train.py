@@ -198,7 +198,7 @@ def pretrain(
     if not _first_process():
         return
     _show_diagnostics(folder / "pretrain.json")
-    following = ["hebbseg", "train", settings.data, "-o", "RUN", "--init", str(weights)]
+    following = ["hebbseg", "train", settings.data.source, "-o", "RUN", "--init", str(weights)]
     following += ["--seed", str(settings.seed)] if settings.seed else []
     show_facts([("weights", str(weights)), ("next", shlex.join(following))])
 
@@ -212,11 +212,10 @@ def _settings(
     more: list[str] | None,
 ) -> Any:
     """What was given on the command line, over what a run to resume was begun with."""
-    from hebbseg.config import Settings, make_settings
+    from hebbseg.config import FLAT_NAMES, make_settings, settings_of_run
 
     # Options have the names of the settings they set, so that the context is the list of them.
-    fields = Settings.model_fields
-    given = {n: v for n, v in context.params.items() if v is not None and n in fields and n != "data"}
+    given = {n: v for n, v in context.params.items() if v is not None and n in FLAT_NAMES and n != "data"}
     if time_budget is not None:
         given["time_budget_s"] = seconds(time_budget)
     for name, value in parse_assignments(more or []).items():
@@ -226,7 +225,7 @@ def _settings(
     if resume and (folder / "run.json").is_file():
         from hebbseg.runs.folder import RunFolder
 
-        begun = dict(RunFolder(folder).description()["settings"])
+        begun = settings_of_run(RunFolder(folder).description()["settings"]).flat()
         begun_with = begun.pop("data")
         if "method" in given:
             begun.pop("method_options", None)  # they are of the method it was begun with

@@ -1,6 +1,5 @@
 """Batches by number: batch k is a function of the seed and k, so that a training can go on from any step."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from hebbseg.data.patches import PATCH_3D, cut, random_start, start_around
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.seeding import derive_seed
 
 POOLS = ("all", "unlabelled")
 
@@ -213,5 +213,4 @@ def _round_order(seed: int, purpose: str, round_number: int, size: int) -> tuple
 
 
 def _generator(seed: int, purpose: str, number: int) -> torch.Generator:
-    word = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()[:8]
-    return torch.Generator().manual_seed(int.from_bytes(word, "little") >> 1)
+    return torch.Generator().manual_seed(derive_seed(seed, purpose, number))

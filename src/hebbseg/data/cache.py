@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hebbseg.atomic_files import replacing
 
@@ -36,8 +34,8 @@ def cache_key(source: str, case: str, files: Sequence[Path], settings: dict[str,
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def mapped(key: str, make: Callable[[], Tensor], folder: Path | None = None) -> Tensor:
-    """The tensor of that name, mapped from disk, made first if it is not there.
+def mapped(key: str, make: Callable[[], np.ndarray], folder: Path | None = None) -> np.ndarray:
+    """The array of that name, mapped from disk, made first if it is not there.
 
     Two processes may ask at once: each writes its own temporary file, and the renaming of a finished file is atomic.
     """
@@ -45,9 +43,9 @@ def mapped(key: str, make: Callable[[], Tensor], folder: Path | None = None) -> 
     array = _opened(path)
     if array is None:
         with replacing(path) as temporary, temporary.open("wb") as file:
-            np.save(file, make().numpy())
+            np.save(file, make())
         array = np.load(path, mmap_mode=COPY_ON_WRITE)
-    return torch.from_numpy(array)
+    return array
 
 
 def _opened(path: Path) -> np.ndarray | None:

@@ -49,17 +49,23 @@ class Examination:
         return tuple(problem for problem in self.problems if problem.fatal)
 
 
-def examine(source: Source, *, masks: bool = True, on_case: Callable[[], None] | None = None) -> Examination:
+Keep = Callable[[Case, np.ndarray, np.ndarray | None], None]
+
+
+def examine(
+    source: Source, *, masks: bool = True, on_case: Callable[[], None] | None = None, keep: Keep | None = None
+) -> Examination:
     """Reads every image and every mask and collects what is wrong, rather than stopping at the first fault.
 
     Args:
         source: the data.
         masks: False never opens a mask.
         on_case: called after each case, for a progress bar.
+        keep: called with each usable case, its image and its mask (None without one), from several threads.
     """
     classes, found = _classes(source) if masks else ((), [])
     facts = []
-    for fact in parallel_map(lambda case: _read(source, case, len(classes)), source.cases):
+    for fact in parallel_map(lambda case: _read(source, case, len(classes), keep), source.cases):
         facts.append(fact)
         if on_case is not None:
             on_case()
@@ -141,23 +147,26 @@ def _classes(source: Source) -> tuple[tuple[ClassInfo, ...], list[Problem]]:
         return (), [error.problem]
 
 
-def _read(source: Source, case: Case, classes: int) -> CaseFacts:
+def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFacts:
     try:
         image = source.image(case)
     except DataError as error:
         problem = replace(error.problem, finding=error.problem.finding + "; left out", fatal=False)
         return CaseFacts(case=case, usable=None, problems=(problem,))
     problems = _about_pixels(image, case)
-    usable, pixels = case, None
+    usable, mask, pixels = case, None, None
     if case.has_mask and classes:
         try:
-            pixels = tuple(np.bincount(source.mask(case).ravel(), minlength=classes).tolist())
+            mask = source.mask(case)
+            pixels = tuple(np.bincount(mask.ravel(), minlength=classes).tolist())
         except DataError as error:
             finding = error.problem.finding + "; used without a mask"
             problems.append(replace(error.problem, finding=finding, fatal=False))
             usable = replace(case, mask=None)
         else:
             problems += _about_place(source, case)
+    if keep is not None:
+        keep(usable, image, mask)
     return CaseFacts(
         case=case,
         usable=usable,

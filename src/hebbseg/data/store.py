@@ -62,7 +62,8 @@ class CaseStore:
         self._mask_ids = frozenset(self.ids_with_mask)
         self._kept: dict[tuple[str, str], Tensor] = {}
         self._points: dict[str, list[Tensor]] = {}
-        self._bytes = 0
+        self._native_shapes: dict[str, tuple[int, ...]] = {}
+        self._used = [0]  # bytes in memory, shared by all that `restricted_to` gives
         unknown = sorted((self._image_ids | self._mask_ids) - self._cases.keys())
         if unknown:
             raise HebbsegError(
@@ -93,6 +94,26 @@ class CaseStore:
             folder=folder,
         )
 
+    def restricted_to(self, source: Source, *, images: Iterable[str], masks: Iterable[str] = ()) -> "CaseStore":
+        """These cases alone, of this source or of one with fewer cases; what is in memory is shared."""
+        some = CaseStore(
+            source=source,
+            preparation=self.preparation,
+            images=images,
+            masks=masks,
+            memory_limit_bytes=self.memory_limit_bytes,
+            folder=self.folder,
+        )
+        some._kept, some._points, some._used = self._kept, self._points, self._used
+        some._native_shapes = self._native_shapes
+        return some
+
+    def keep(self, case: Case, image: np.ndarray, mask: np.ndarray | None) -> None:
+        """Takes over a case that was decoded already."""
+        self._prepared("image", case, lambda: self._prepare_image(case, image))
+        if mask is not None:
+            self._prepared("mask", case, lambda: self.preparation.mask(mask))
+
     def images(self, ids: Sequence[str]) -> Tensor:
         """(B, C, *S) float32 as the network sees it. Several at once must be of one size."""
         return self.preparation.to_network(self._stacked([self.image(name) for name in ids], ids))
@@ -104,20 +125,19 @@ class CaseStore:
     def image(self, name: str) -> Tensor:
         """One image as it is kept, (C, *S), not to be changed; ``preparation.to_network`` makes it a network's."""
         case = self._allowed(name, self._image_ids, "image")
-        return self._prepared("image", case, lambda: self.preparation.image(self._checked_image(case)))
+        return self._prepared("image", case, lambda: self._prepare_image(case, self.source.image(case)))
 
     def mask(self, name: str) -> Tensor:
         """One mask as it is kept, (*S) uint8. Not to be changed."""
         case = self._allowed(name, self._mask_ids, "mask")
         return self._prepared("mask", case, lambda: self.preparation.mask(self.source.mask(case)))
 
-    def native_image(self, name: str) -> np.ndarray:
-        """(C, *S) as in the file."""
-        return self.source.image(self._allowed(name, self._image_ids, "image"))
-
-    def native_mask(self, name: str) -> np.ndarray:
-        """(*S) class indices at the image's own size."""
-        return self.source.mask(self._allowed(name, self._mask_ids, "mask"))
+    def native_shape(self, name: str) -> tuple[int, ...]:
+        """The spatial shape of an image before it was resized."""
+        if name not in self._native_shapes:
+            case = self._allowed(name, self._image_ids, "image")
+            self._native_shapes[name] = self.source.image(case).shape[1:]
+        return self._native_shapes[name]
 
     def foreground(self, name: str) -> list[Tensor]:
         """Some positions of each foreground class of a mask: (n, dims) for each class that occurs."""
@@ -146,26 +166,27 @@ class CaseStore:
             )
         return self._cases[name]
 
-    def _checked_image(self, case: Case) -> np.ndarray:
-        image = self.source.image(case)
+    def _prepare_image(self, case: Case, image: np.ndarray) -> Tensor:
         if image.ndim != self.source.spatial_dims + 1 or len(image) != self.source.channels:
             raise HebbsegError(
                 f"{case.image[0] if case.image else case.id}: an array of shape {image.shape}, expected "
                 f"{self.source.channels} channels and {self.source.spatial_dims} spatial axes like the other cases. "
                 "Convert or remove it."
             )
-        return image
+        self._native_shapes[case.id] = image.shape[1:]
+        return self.preparation.image(image)
 
     def _prepared(self, what: str, case: Case, make: Callable[[], Tensor]) -> Tensor:
         kept = self._kept.get((what, case.id))
         if kept is not None:
             return kept
-        if self._bytes < self.memory_limit_bytes:
+        if self._used[0] < self.memory_limit_bytes:
             kept = make()
-            self._bytes += kept.numel() * kept.element_size()
-        if kept is None or self._bytes > self.memory_limit_bytes:
+            self._used[0] += kept.numel() * kept.element_size()
+        if kept is None or self._used[0] > self.memory_limit_bytes:
             ready = kept
-            kept = mapped(self._key(what, case), make if ready is None else lambda: ready, self.folder)
+            array = mapped(self._key(what, case), lambda: (make() if ready is None else ready).numpy(), self.folder)
+            kept = torch.from_numpy(array)
         self._kept[what, case.id] = kept
         return kept
 

@@ -28,6 +28,7 @@ def evaluate(
     source: Source,
     ids: Sequence[str],
     *,
+    store: CaseStore | None = None,
     look: Callable[[np.ndarray, np.ndarray, np.ndarray], None] = lambda image, prediction, target: None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Row], dict[str, Any]]:
@@ -37,10 +38,11 @@ def evaluate(
     working size.
 
     Arguments:
+        store: has these cases already, preprocessed as for this segmenter; default: they are read.
         look: is shown each prepared image (C, *S), prediction and target (*S).
         report: is told (cases done, cases in all).
     """
-    store = CaseStore(source=source, preparation=segmenter.preparation, images=ids, masks=ids)
+    store = store or CaseStore(source=source, preparation=segmenter.preparation, images=ids, masks=ids)
     spacings = {case.id: case.spacing_mm for case in source.cases if case.id in set(ids)}
     in_mm = all(spacing is not None for spacing in spacings.values())
     classes = source.classes
@@ -74,5 +76,5 @@ def describe_summary(summary: dict[str, Any]) -> str:
 
 def _working_spacing(spacing: tuple[float, ...] | None, store: CaseStore, name: str) -> tuple[float, ...]:
     assert spacing is not None
-    native, working = store.native_image(name).shape[1:], store.mask(name).shape
+    native, working = store.native_shape(name), store.mask(name).shape
     return tuple(step * n / w for step, n, w in zip(spacing, native, working, strict=True))

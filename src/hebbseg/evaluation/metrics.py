@@ -10,7 +10,7 @@ Conventions, the same everywhere in the package:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.stats import t as student_t
@@ -108,6 +108,12 @@ def case_metrics(
     return rows
 
 
+def mean_dice(prediction: Mask, target: Mask, n_classes: int) -> float:
+    """The mean of `dice` over the foreground classes of one case; the first number of `case_metrics`, without the rest."""
+    p, t = _indices(prediction, "prediction", n_classes), _indices(target, "target", n_classes)
+    return sum(dice(p == index, t == index) for index in range(1, n_classes)) / (n_classes - 1)
+
+
 def pooled_dice(rows: Iterable[Mapping[str, Any]]) -> float:
     """Dice of all voxels of all cases taken together, 2·Σ|P ∩ T| / Σ(|P| + |T|) per class, then the mean over classes.
 
@@ -123,8 +129,7 @@ def pooled_dice(rows: Iterable[Mapping[str, Any]]) -> float:
 def summarise(rows: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
     """The test set in one dictionary, the content of ``summary.json``.
 
-    Every metric is averaged over the foreground classes of a case first, then over cases: mean and the half-width of
-    its 90 % t-interval, t(0.95, n − 1) · s/√n, s the sample standard deviation; None with a single case.
+    Every metric is averaged over the foreground classes of a case first, then over cases, see `mean_and_ci90`.
 
     Args:
         rows: what `case_metrics` gave for each case; ``case`` tells cases apart.
@@ -156,17 +161,25 @@ def summarise(rows: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
     }
 
 
-def mean_and_ci90(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean and half-width of its 90 % t-interval (None for a single value)."""
+class MeanAndInterval(NamedTuple):
+    mean: float
+    ci90: float | None
+
+
+def mean_and_ci90(values: Sequence[float] | np.ndarray) -> MeanAndInterval:
+    """The mean and the half-width of its 90 % t-interval, t(0.95, n − 1) · s/√n; None for a single value.
+
+    s is the sample standard deviation (divided by n − 1).
+    """
     n = len(values)
     half_width = float(student_t.ppf(0.95, n - 1) * np.std(values, ddof=1) / np.sqrt(n)) if n > 1 else None
-    return {"mean": float(np.mean(values)), "ci90": half_width}
+    return MeanAndInterval(float(np.mean(values)), half_width)
 
 
 def _block(cases: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Metrics over cases, each a list of the rows of its classes."""
     block: dict[str, Any] = {
-        metric: mean_and_ci90([float(np.mean([float(row[metric]) for row in rows])) for rows in cases])
+        metric: mean_and_ci90([float(np.mean([float(row[metric]) for row in rows])) for rows in cases])._asdict()
         for metric in METRICS
     }
     return {**block, "dice_pooled": pooled_dice(row for rows in cases for row in rows)}

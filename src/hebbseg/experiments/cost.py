@@ -1,6 +1,5 @@
 """About how long a grid takes: a few updates of each kind of run are timed, and the rest is multiplication."""
 
-import json
 import math
 import tempfile
 import time
@@ -19,22 +18,11 @@ from hebbseg.experiments.executors.executor import threads_per_job
 from hebbseg.experiments.probe import probe
 from hebbseg.experiments.scheduler import left_of
 from hebbseg.experiments.stage1_cache import fit_stage1
-from hebbseg.experiments.tasks import Task, cases_of
+from hebbseg.experiments.tasks import Task, dataset_of
 from hebbseg.runs.train import run
 
 UPDATES = 6  # of stage 2 that are timed
 STAGE1_S = 8.0  # of stage 1, at most
-# What makes an update as long as it is.
-COSTS_AN_UPDATE = (
-    "data", "method", "method_options", "size", "patch", "features", "norm", "labelled_batch", "unlabelled_batch",
-    "precision", "protocol", "folds", "test", "tta", "augment",
-)  # fmt: skip
-# What makes reading and testing as long as they are.
-BESIDES_UPDATES = ("data", "size", "patch", "features", "norm", "precision", "protocol", "folds", "test", "tta")
-COSTS_A_FIT = (
-    "data", "init", "init_options", "size", "patch", "features", "norm", "rule", "rule_options", "transpose", "part", "levels",
-    "layerwise", "whiten", "pretrain_epochs", "pretrain_batch", "protocol", "folds", "test",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +34,8 @@ class Cost:
     look: float = 0.0
 
     def of(self, settings: Settings) -> float:
-        return self.fixed + settings.updates * self.update + settings.updates // settings.validate_every * self.look
+        updates = settings.finetune.updates
+        return self.fixed + updates * self.update + updates // settings.finetune.validate_every * self.look
 
 
 def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
@@ -67,7 +56,11 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
     for like in _alike(left):
         cost = time_task(like[0], besides)
         whole = sum(cost.of(task.settings) for task in like)
-        what = f"stage 1 ({like[0].settings.init})" if like[0].kind == "stage1" else like[0].settings.method
+        what = (
+            f"stage 1 ({like[0].settings.pretrain.init})"
+            if like[0].kind == "stage1"
+            else like[0].settings.finetune.method
+        )
         what = "probe" if like[0].kind == "probe" else what
         each = f"{cost.update:.2f} s an update, " if cost.update else ""
         facts.append((what, f"{each}{duration(whole / len(like))} each, {len(like)} left"))
@@ -94,16 +87,18 @@ def time_task(task: Task, besides: dict[str, float] | None = None) -> Cost:
 
 
 def _alike(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Tasks that cost the same, together."""
+    """Tasks that cost the same, together: repetitions, label regimes, and runs that differ in their number of updates."""
     groups: dict[str, list[Task]] = {}
     for task in tasks:
-        names = COSTS_A_FIT if task.kind == "stage1" else COSTS_AN_UPDATE
-        groups.setdefault(task.kind + _values(task, names), []).append(task)
+        settings = _one_repetition(task.settings)
+        stage = settings.pretrain if task.kind == "stage1" else settings.finetune
+        key = f"{task.kind} {settings.data} {settings.network} {stage} {settings.hardware}"
+        groups.setdefault(key, []).append(task)
     return list(groups.values())
 
 
-def _values(task: Task, names: Sequence[str]) -> str:
-    return json.dumps(task.settings.model_dump(mode="json", include=set(names)), sort_keys=True)
+def _one_repetition(settings: Settings) -> Settings:
+    return settings.changed(seed=0, split_seed=0, fold=None, labelled="", updates=1, validate_every=1)
 
 
 class _Enough(Exception):
@@ -130,15 +125,16 @@ class _Clock(Quiet):
 
 
 def _from_scratch(task: Task, **changes: Any) -> Settings:
-    return task.settings.model_copy(update={"init": "random", "init_options": {}, "time_budget_s": None, **changes})
+    return task.settings.changed(init="random", init_options={}, time_budget_s=None, **changes)
 
 
 def _time_run(task: Task, folder: Path, besides: dict[str, float]) -> Cost:
-    known = _values(task, BESIDES_UPDATES)
-    source = cases_of(task.settings)
+    like = _one_repetition(task.settings)
+    known = f"{like.data} {like.network} {like.finetune.precision} {like.finetune.tta}"
+    dataset = dataset_of(task.settings)
     clock = _Clock("stage 2", limit_steps=UPDATES if known in besides else math.inf)
     with suppress(_Enough):
-        run(_from_scratch(task, updates=UPDATES), folder, source=source, reporter=clock)
+        run(_from_scratch(task, updates=UPDATES), folder, dataset=dataset, reporter=clock)
     whole = time.monotonic() - clock.begun
     # The first update warms up, and the last one is followed by a look at the validation cases, if there are any.
     steps = [b - a for a, b in zip(clock.ends, clock.ends[1:], strict=False)]
@@ -148,15 +144,15 @@ def _time_run(task: Task, folder: Path, besides: dict[str, float]) -> Cost:
 
 
 def _time_probe(task: Task, folder: Path) -> Cost:
-    source, begun = cases_of(task.settings), time.monotonic()
-    probe(_from_scratch(task), folder, source=source, reporter=Quiet())
+    dataset, begun = dataset_of(task.settings), time.monotonic()
+    probe(_from_scratch(task), folder, dataset=dataset, reporter=Quiet())
     return Cost(fixed=time.monotonic() - begun)
 
 
 def _time_stage1(task: Task, folder: Path) -> Cost:
-    source, clock = cases_of(task.settings), _Clock("stage 1", limit_s=STAGE1_S)
+    dataset, clock = dataset_of(task.settings), _Clock("stage 1", limit_s=STAGE1_S)
     try:
-        fit_stage1(task.settings, task.network, folder, source=source, reporter=clock)
+        fit_stage1(task.settings, task.network, folder, dataset=dataset, reporter=clock)
     except _Enough:
         step = (clock.ends[-1] - clock.ends[0]) / (len(clock.ends) - 1)
         return Cost(fixed=clock.ends[0] + step * clock.total)

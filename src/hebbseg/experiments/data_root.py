@@ -1,27 +1,25 @@
 """Where the data sets of a recipe are on this machine."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from hebbseg.data.sources import GROUP, SOURCES, is_source
 from hebbseg.errors import HebbsegError, did_you_mean, known_names
 
 VARIABLE = "HEBBSEG_DATA"
-BESIDE = Path("../shared/data")
 
 
-def data_root(given: Path | None) -> tuple[Path, str]:
-    """The folder that relative paths begin at, and who said so: ``--data-root``, HEBBSEG_DATA, ../shared/data, or here."""
-    if given is not None:
-        return given, "--data-root"
-    if os.environ.get(VARIABLE):
-        return Path(os.environ[VARIABLE]), VARIABLE
-    if BESIDE.is_dir():
-        return BESIDE, "found beside this folder"
-    return Path(), "the current folder"
+def data_roots(given: Path | None, recipe: Path) -> list[Path]:
+    """The folders below which relative paths are looked for: ``--data-root``, else HEBBSEG_DATA, else the folder of the
+    recipe file and the current folder.
+    """
+    if given is None and os.environ.get(VARIABLE):
+        given = Path(os.environ[VARIABLE])
+    return [recipe.parent, Path()] if given is None else [given]
 
 
-def locate(source: str, root: tuple[Path, str]) -> str:
+def locate(source: str, roots: Sequence[Path]) -> str:
     """The source with the whole path of its folder: ``glas:glas`` → ``glas:/data/glas``. Raises if it is not there."""
     kind, colon, place = source.partition(":")
     if not colon:
@@ -35,14 +33,14 @@ def locate(source: str, root: tuple[Path, str]) -> str:
 
         phantom(place)  # says what is wrong with its options
         return source
-    base, why = root
-    path = (base / Path(place).expanduser()).absolute()
-    if not path.exists():
-        beside = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
-        hint = f" {did_you_mean(path.name, beside)}" if beside else ""
+    paths = [(root / Path(place).expanduser()).absolute() for root in roots]
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        near = {entry.name for path in paths if path.parent.is_dir() for entry in path.parent.iterdir()}
+        hint = f" {did_you_mean(paths[0].name, sorted(near))}" if near else ""
         raise HebbsegError(
-            f"source = {source!r}: {path} is not there (looked below {base.absolute()}, {why}).{hint} Get the data set, or "
-            f"say where it is with --data-root or {VARIABLE}."
+            f"source = {source!r}: {' and '.join(dict.fromkeys(map(str, paths)))} not found.{hint} Download the data set, or "
+            f"set --data-root or {VARIABLE} to the folder that holds it."
         )
     resolved = os.path.normpath(path)
     return f"{kind}:{resolved}" if kind else resolved

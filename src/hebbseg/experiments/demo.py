@@ -61,9 +61,8 @@ class DemoResult:
 
     def difference(self, arm: str) -> Difference:
         pairs = zip(self.dice[arm], self.dice[BASELINE], strict=True)
-        numbers = mean_and_ci90([value - baseline for value, baseline in pairs])
-        assert numbers["mean"] is not None
-        return Difference(mean=numbers["mean"], ci90=numbers["ci90"], n=self.seeds)
+        mean, ci90 = mean_and_ci90([value - baseline for value, baseline in pairs])
+        return Difference(mean=mean, ci90=ci90, n=self.seeds)
 
 
 def demo_settings(seed: int, arm: str, **changes: Any) -> Settings:

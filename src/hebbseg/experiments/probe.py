@@ -10,16 +10,15 @@ from torch import Tensor
 
 from hebbseg.atomic_files import write_json
 from hebbseg.config import Settings
-from hebbseg.data.cases import Source
 from hebbseg.data.progress import Reporter
 from hebbseg.data.store import CaseStore
 from hebbseg.evaluation.linear_probe import linear_probe
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.networks.unet import UNet
-from hebbseg.runs.context import Run
-from hebbseg.runs.dataset import draw_split
+from hebbseg.runs.context import RunContext
+from hebbseg.runs.dataset import Dataset, describe_split, draw_split
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.train import Starts
+from hebbseg.runs.stages import Initialize
 from hebbseg.training.distributed import make_fabric
 
 HALVES = {"enc": "encoder", "dec": "decoder"}
@@ -29,9 +28,9 @@ def probe(
     settings: Settings,
     out: Path,
     *,
-    source: Source,
+    dataset: Dataset,
     reporter: Reporter,
-    starts: Starts | None = None,
+    initialize: Initialize | None = None,
     notes: Mapping[str, Any] | None = None,
     resume: bool = False,
 ) -> dict[str, Any]:
@@ -39,24 +38,26 @@ def probe(
 
     Leaves run.json, split.json, pretrain.json and summary.json (see `hebbseg.experiments`) in ``out``.
     """
-    split = draw_split(settings, source, reporter)
+    source = dataset.source
+    split = draw_split(settings, source)
+    describe_split(split, source, reporter)
     folder = RunFolder(out)
     folder.begin(settings, split, resume=resume)
     if notes:
         folder.note(**notes)
-    this = Run(settings, source, split.training, make_fabric(settings))
+    context = RunContext(settings, dataset, split.training, make_fabric(settings))
     classes = len(source.classes)
-    network, first = starts(this, 0) if starts else this.initialise(classes, settings.seed)
+    network, first = initialize(context, 0) if initialize else context.initialize(classes, settings.seed)
     if first.diagnostics:
         write_json(folder / "pretrain.json", as_dict(first.diagnostics))
-    held_out = CaseStore(source=source, preparation=this.preparation, images=split.test, masks=split.test)
+    held_out = dataset.store.restricted_to(source, images=split.test, masks=split.test)
     scores = linear_probe(
         network.eval().features,
-        list(_examples(this.store, split.training.labelled, network)),
+        list(_examples(context.store, split.training.labelled, network)),
         _examples(held_out, split.test, network),
         n_classes=classes,
         generator=torch.Generator().manual_seed(settings.seed),
-        multiple_of=2 ** (len(settings.features) - 1),
+        multiple_of=2 ** (len(settings.network.features) - 1),
     )
     summary = {
         "kind": "probe",

@@ -7,10 +7,10 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hebbseg.config import Settings
+from hebbseg.config import FLAT_NAMES, OLD_NAMES
 from hebbseg.errors import HebbsegError, did_you_mean
 
-SETTINGS = frozenset(Settings.model_fields) - {"data"}
+SETTINGS = frozenset({*FLAT_NAMES, *OLD_NAMES}) - {"data"}
 Values = dict[str, Any]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hebbseg.config import Settings
-from hebbseg.data.cases import Source
 from hebbseg.data.progress import Reporter
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
@@ -18,32 +17,32 @@ from hebbseg.experiments.tasks import WEIGHTS
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict
 from hebbseg.networks.model_file import load_model, save_model
 from hebbseg.networks.unet import UNet
-from hebbseg.pretraining.initializers import Initialised
+from hebbseg.pretraining.initializers import Initialized
 from hebbseg.runs.checkpoint import load_checkpoint
-from hebbseg.runs.context import Run
-from hebbseg.runs.dataset import draw_split
+from hebbseg.runs.context import RunContext
+from hebbseg.runs.dataset import Dataset, draw_split
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.train import SEEDS_APART, Starts, stage1_handlers
+from hebbseg.runs.stages import SEEDS_APART, Initialize, stage1_session
 from hebbseg.training.distributed import launched, make_fabric
 from hebbseg.training.interrupt import interrupt_requests
 
 
-def fit_stage1(settings: Settings, network: int, folder: Path, *, source: Source, reporter: Reporter) -> None:
+def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Dataset, reporter: Reporter) -> None:
     """Stage 1 of network number ``network`` (from 1 on for methods with several), resumable; leaves `WEIGHTS` in ``folder``."""
     # Without masks, as stage 1 needs none: a regime that the data are too few for is the matter of the runs that ask for it.
-    training = draw_split(settings.model_copy(update={"labelled": "0"}), source, reporter).training
+    training = draw_split(settings.changed(labelled="0"), dataset.source).training
     fabric = make_fabric(settings)
-    classes = len(source.classes)
+    classes = len(dataset.source.classes)
     with launched(fabric), interrupt_requests() as request:
-        this = Run(settings, source, training, fabric)
+        context = RunContext(settings, dataset, training, fabric)
         files = RunFolder(folder, writes=fabric.global_rank == 0)
         checkpoint = files / "checkpoint.pt"
         state = load_checkpoint(checkpoint) if checkpoint.exists() else None
-        handlers = stage1_handlers(this, files, state, reporter, request if files.writes else None)
-        made, first = this.initialise(classes, settings.seed + network * SEEDS_APART, **handlers)
+        session = stage1_session(settings, files, state, reporter, request if files.writes else None)
+        made, first = context.initialize(classes, settings.seed + network * SEEDS_APART, session)
         if files.writes:
             described = {
-                "network": this.network_options(classes),
+                "network": context.network_options(classes),
                 "images": _images_hash(training),
                 # As text: the order of rows' columns and of layers is theirs, and a description is sorted.
                 "report": json.dumps({"history": first.history, "diagnostics": as_dict(first.diagnostics)}),
@@ -53,24 +52,24 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, source: Source
         fabric.barrier()
 
 
-def starts_from(folders: Sequence[Path]) -> Starts:
+def cached_weights(folders: Sequence[Path]) -> Initialize:
     """Gives a run the weights that `fit_stage1` left in these folders, one for each network."""
 
-    def start(this: Run, network: int) -> tuple[UNet, Initialised]:
+    def initialize(context: RunContext, network: int) -> tuple[UNet, Initialized]:
         path = folders[network] / WEIGHTS
         weights, described = load_model(path)
-        if described["images"] != _images_hash(this.training):
+        if described["images"] != _images_hash(context.training):
             raise HebbsegError(
                 f"{path}: these weights were learned from other training images than this run has: the data have changed "
                 "since. Restore them, or choose another output folder."
             )
-        made = UNet(**this.network_options(len(this.source.classes))).to(this.fabric.device)
+        made = UNet(**context.network_options(len(context.source.classes))).to(context.fabric.device)
         made.load_state_dict(weights)
         report = json.loads(described["report"])
         diagnostics = {name: LayerDiagnostics(**numbers) for name, numbers in report["diagnostics"].items()}
-        return made, Initialised(history=report["history"], diagnostics=diagnostics)
+        return made, Initialized(history=report["history"], diagnostics=diagnostics)
 
-    return start
+    return initialize
 
 
 def _images_hash(training: TrainingCases) -> str:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from filelock import FileLock
 
 from hebbseg.atomic_files import write_json
-from hebbseg.config import Settings, make_settings
+from hebbseg.config import DataSettings, Settings
+from hebbseg.data.progress import Lines
 from hebbseg.errors import HebbsegError
 from hebbseg.training.interrupt import Interrupted
 
 if TYPE_CHECKING:  # a driver needs none of what comes with it
-    from hebbseg.data.cases import Source
+    from hebbseg.runs.dataset import Dataset
 
 WEIGHTS = "weights.safetensors"
 Status = Literal["done", "failed", "stopped", "lost"]
@@ -97,7 +98,7 @@ def carry_out(task: Task) -> Outcome:
         begun = time.monotonic()
         try:
             if not is_done(task):
-                if task.settings.devices * task.settings.num_nodes > 1:
+                if task.settings.hardware.devices * task.settings.hardware.num_nodes > 1:
                     from hebbseg.experiments.executors.multi_process import perform_apart
 
                     perform_apart(task)
@@ -116,15 +117,14 @@ def carry_out(task: Task) -> Outcome:
 
 def perform(task: Task) -> None:
     """Does the task in this process, and in the further ones that its settings ask for."""
-    from hebbseg.data.progress import Lines
     from hebbseg.experiments.probe import probe
-    from hebbseg.experiments.stage1_cache import fit_stage1, starts_from
+    from hebbseg.experiments.stage1_cache import cached_weights, fit_stage1
     from hebbseg.runs.train import run
 
     settings, reporter = task.settings, Lines(sys.stderr)
-    source = cases_of(settings)
+    dataset = dataset_of(settings)
     if task.kind == "stage1":
-        fit_stage1(settings, task.network, task.folder, source=source, reporter=reporter)
+        fit_stage1(settings, task.network, task.folder, dataset=dataset, reporter=reporter)
         return
     _clear_unbegun(task.folder)
     _follow_data(task)
@@ -134,8 +134,8 @@ def perform(task: Task) -> None:
         task.folder,
         resume=task.folder.exists(),
         reporter=reporter,
-        source=source,
-        starts=starts_from(task.stage1) if task.stage1 else None,
+        dataset=dataset,
+        initialize=cached_weights(task.stage1) if task.stage1 else None,
         notes={"grid": task.note},
     )
 
@@ -153,25 +153,23 @@ def _follow_data(task: Task) -> None:
     """
     description = described(task.folder)
     before = description.get("settings")
-    if isinstance(before, dict) and before.get("data") != task.settings.data:
-        moved = before | {"data": task.settings.data}
+    if isinstance(before, dict) and before.get("data") != task.settings.data.source:
+        moved = before | {"data": task.settings.data.source}
         write_json(task.folder / "run.json", description | {"settings": moved})
 
 
-def cases_of(settings: Settings) -> "Source":
-    """The data set of a task, looked through once for all tasks on it that a worker gets in a row."""
-    return _cases(settings.data, settings.label_map, settings.group, settings.mask_threshold, settings.instances)
+def dataset_of(settings: Settings) -> "Dataset":
+    """The data of a task, decoded once for all tasks on them that a worker gets in a row, whatever their split."""
+    unsplit = DataSettings(source=settings.data.source)
+    split = ("labelled", "protocol", "folds", "fold", "test", "split_seed", "patch")
+    return _dataset(settings.data.model_copy(update={name: getattr(unsplit, name) for name in split}))
 
 
 @lru_cache(maxsize=1)
-def _cases(
-    data: str, label_map: str | None, group: str | None, mask_threshold: float | None, instances: bool | None
-) -> "Source":
-    from hebbseg.data.progress import Lines
-    from hebbseg.runs.dataset import open_cases
+def _dataset(settings: DataSettings) -> "Dataset":
+    from hebbseg.runs.dataset import open_dataset
 
-    options = {"label_map": label_map, "group": group, "mask_threshold": mask_threshold, "instances": instances}
-    return open_cases(make_settings(data, options), Lines(sys.stderr))
+    return open_dataset(settings, Lines(sys.stderr))
 
 
 @contextmanager

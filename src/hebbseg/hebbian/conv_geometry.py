@@ -170,7 +170,7 @@ def is_plastic(layer: nn.Module) -> bool:
 
 
 def patch_covariance(signal: Tensor, kernel: tuple[int, ...], dilation: tuple[int, ...], groups: int) -> Tensor:
-    """The covariance of a centred map's patches, from the map's own correlation at lags −(k−1) … k−1.
+    """The covariance of a centered map's patches, from the map's own correlation at lags −(k−1) … k−1.
 
         C[(c, κ), (c', κ')] = R[c, c', κ' − κ],     R[c, c', τ] = (1/N) Σ_p s[c, p] s[c', p + τ]
 

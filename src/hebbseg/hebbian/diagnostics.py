@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from hebbseg.hebbian.plastic_layer import Site
+from hebbseg.hebbian.plastic_layer import PlasticLayer
 from hebbseg.hebbian.plasticity import Plasticity
 
 
@@ -17,7 +17,7 @@ class LayerDiagnostics:
     ``effective_units``: exp of the entropy of the units' shares in learning; ``units`` if all take part alike, 1 if one
     wins all. None before the first forward. Of grouped layers, the mean over groups.
     ``cosine``: mean |cosine| between two different filters (0 orthogonal, 1 all the same).
-    ``rank``: effective rank of the filter bank, exp of the entropy of its normalised singular values.
+    ``rank``: effective rank of the filter bank, exp of the entropy of its normalized singular values.
     ``norm``: mean norm of a filter.
     """
 
@@ -45,7 +45,7 @@ def mean_abs_cosine(filters: Tensor) -> Tensor:
 
 
 def effective_rank(filters: Tensor) -> Tensor:
-    """exp of the entropy of the normalised singular values, (…, units, size) → (…).
+    """exp of the entropy of the normalized singular values, (…, units, size) → (…).
 
     The singular values come from the smaller Gram matrix: much less work than a decomposition of wide filters. In double
     precision, as filters that have become alike leave a matrix that is hard to decompose.
@@ -57,17 +57,17 @@ def effective_rank(filters: Tensor) -> Tensor:
 
 def diagnose(plasticity: Plasticity) -> dict[str, LayerDiagnostics]:
     """Every plastic layer's diagnostics, by name."""
-    return {name: _diagnose(site) for name, site in plasticity.sites.items()}
+    return {name: _diagnose(plastic) for name, plastic in plasticity.plastic_layers.items()}
 
 
 @torch.no_grad()
-def _diagnose(site: Site) -> LayerDiagnostics:
-    filters = site.rows(site.weight).float()  # (G, units, size)
-    before = site.initial.float()
+def _diagnose(plastic: PlasticLayer) -> LayerDiagnostics:
+    filters = plastic.rows(plastic.weight).float()  # (G, units, size)
+    before = plastic.initial.float()
     return LayerDiagnostics(
         units=filters.shape[1],
-        moved=float((site.weight.float() - before).norm() / before.norm()),
-        effective_units=None if site.usage is None else float(effective_number(site.usage.float()).mean()),
+        moved=float((plastic.weight.float() - before).norm() / before.norm()),
+        effective_units=None if plastic.usage is None else float(effective_number(plastic.usage.float()).mean()),
         cosine=float(mean_abs_cosine(filters).mean()),
         rank=float(effective_rank(filters).mean()),
         norm=float(filters.norm(dim=-1).mean()),

@@ -54,7 +54,7 @@ class Sums:
 
 
 @dataclass
-class Site:
+class PlasticLayer:
     """A rule at work on one layer; holds no reference in the layer and changes nothing in it."""
 
     name: str
@@ -103,7 +103,7 @@ class Site:
         small, large = geometry.maps(self.layer, x, y)
         signal, activation = (small, large) if self.units_on_large else (large, small)
 
-        if self.conditioning.centred:
+        if self.conditioning.centered:
             mean = self.signal_mean.include(signal.mean((0, *range(2, signal.dim()))))
             # Before any padding: a zero less the mean would make the border of every image stand out.
             signal = signal - _channels(mean, signal)
@@ -121,7 +121,7 @@ class Site:
             self.sums.add(new)
 
     def _gate(self, activation: Tensor) -> Tensor:
-        if self.conditioning.standardise:
+        if self.conditioning.standardize:
             mean, deviation = self.activation.include(activation)
             scale = 1 / deviation.clamp_min(torch.finfo(deviation.dtype).eps)
             activation = torch.addcmul(_channels(-mean * scale, activation), activation, _channels(scale, activation))

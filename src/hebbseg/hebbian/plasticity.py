@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.hebbian.conv_geometry import SUPPORTED, is_plastic
-from hebbseg.hebbian.plastic_layer import Site, Sums, Transpose
+from hebbseg.hebbian.plastic_layer import PlasticLayer, Sums, Transpose
 from hebbseg.hebbian.rules import Rule
 from hebbseg.hebbian.running_stats import Conditioning
 
@@ -38,7 +38,7 @@ class Plasticity:
             grow; equal to ``"tsa"`` for HebbianPCA) or ``"off"``.
         layers: names of layers or of modules that hold them (wildcards allowed); None is all.
         exclude: names to leave out. ``"head"`` may be absent from the network; any other name must be in it.
-        unit_norm, centre, standardise, whiten: see `Conditioning`. All off is the equation to the letter.
+        unit_norm, center, standardize, whiten: see `Conditioning`. All off is the equation to the letter.
 
     >>> import torch
     >>> from hebbseg import Plasticity, SoftWTA
@@ -59,15 +59,15 @@ class Plasticity:
         layers: Sequence[str] | None = None,
         exclude: Sequence[str] = ("head",),
         unit_norm: bool = False,
-        centre: bool = False,
-        standardise: bool = False,
+        center: bool = False,
+        standardize: bool = False,
         whiten: float | None = None,
     ) -> None:
         if transpose not in TRANSPOSE:
             raise HebbsegError(f"transpose={transpose!r} is not a variant. {did_you_mean(str(transpose), TRANSPOSE)}")
-        if standardise and not rule.competitive:
+        if standardize and not rule.competitive:
             raise HebbsegError(
-                f"standardise=True puts competing activations on one scale, and {type(rule).__name__} has no competition. "
+                f"standardize=True puts competing activations on one scale, and {type(rule).__name__} has no competition. "
                 "Use it with SoftWTA, or leave it off."
             )
         self.model = model.module if isinstance(model, DistributedDataParallel) else model
@@ -75,9 +75,9 @@ class Plasticity:
         self.transpose = transpose
         self.layers = layers
         self.exclude = exclude
-        self.conditioning = Conditioning(unit_norm=unit_norm, centre=centre, standardise=standardise, whiten=whiten)
-        self.sites: dict[str, Site] = {
-            name: Site(name=name, layer=layer, rule=rule, conditioning=self.conditioning, transpose=transpose)
+        self.conditioning = Conditioning(unit_norm=unit_norm, center=center, standardize=standardize, whiten=whiten)
+        self.plastic_layers: dict[str, PlasticLayer] = {
+            name: PlasticLayer(name=name, layer=layer, rule=rule, conditioning=self.conditioning, transpose=transpose)
             for name, layer in _chosen(self.model, layers, exclude, transpose).items()
         }
         self._handles: list[RemovableHandle] = []
@@ -85,10 +85,10 @@ class Plasticity:
     def __enter__(self) -> Self:
         if self._handles:
             raise HebbsegError("This Plasticity is attached already; leave its block before entering it again.")
-        for site in self.sites.values():
-            self._handles.append(site.layer.register_forward_hook(_observer(site), with_kwargs=True))
+        for plastic in self.plastic_layers.values():
+            self._handles.append(plastic.layer.register_forward_hook(_observer(plastic), with_kwargs=True))
         if self.conditioning.unit_norm:
-            self.normalise()
+            self.normalize()
         return self
 
     def __exit__(
@@ -103,28 +103,28 @@ class Plasticity:
 
         A layer that no forward has reached is not in the answer. Activations that are not finite raise an error.
         """
-        return {site.name: site.update(sums) for site, sums in self._gathered(joint=False)}
+        return {plastic.name: plastic.update(sums) for plastic, sums in self._gathered(joint=False)}
 
     def write_gradients(self, *, relative: bool = False) -> None:
         """Sets ``weight.grad = −ΔW`` on every layer that was reached, and starts the sums afresh.
 
         Under torch.distributed, ΔW is over the samples of all processes. If one layer's activations were not finite,
-        no gradient is written at all. ``relative`` multiplies each layer's ΔW by its `Site.natural_rate`, so that one
+        no gradient is written at all. ``relative`` multiplies each layer's ΔW by its `PlasticLayer.natural_rate`, so that one
         learning rate suits layers of any width and scale.
         """
         updates = [
-            (site, site.update(sums, -site.natural_rate(sums) if relative else -1.0))
-            for site, sums in self._gathered(joint=True)
+            (plastic, plastic.update(sums, -plastic.natural_rate(sums) if relative else -1.0))
+            for plastic, sums in self._gathered(joint=True)
         ]
-        for site, negative in updates:
-            site.weight.grad = negative.to(site.weight.dtype)
+        for plastic, negative in updates:
+            plastic.weight.grad = negative.to(plastic.weight.dtype)
         self.reset()
 
     @torch.no_grad()
-    def normalise(self) -> None:
+    def normalize(self) -> None:
         """Brings every filter to norm 1; to be called after each optimiser step when ``unit_norm`` is on."""
-        for site in self.sites.values():
-            site.divide_filters(site.norms(site.rows(site.weight)))
+        for plastic in self.plastic_layers.values():
+            plastic.divide_filters(plastic.norms(plastic.rows(plastic.weight)))
 
     @torch.no_grad()
     def restore_norms(self) -> None:
@@ -132,60 +132,60 @@ class Plasticity:
 
         A learning rate then means to the next stage what it means after a plain initialisation.
         """
-        for site in self.sites.values():
-            before = site.rows(site.initial).norm(dim=-1).mean()
-            site.divide_filters(site.rows(site.weight).norm(dim=-1, keepdim=True) / before)
+        for plastic in self.plastic_layers.values():
+            before = plastic.rows(plastic.initial).norm(dim=-1).mean()
+            plastic.divide_filters(plastic.rows(plastic.weight).norm(dim=-1, keepdim=True) / before)
 
     def reset(self) -> None:
         """Forgets the samples gathered so far; running estimates stay."""
-        for site in self.sites.values():
-            site.sums = None
+        for plastic in self.plastic_layers.values():
+            plastic.sums = None
 
     def forget_usage(self) -> None:
         """Starts the count of which units take part afresh, say at the beginning of an epoch."""
-        for site in self.sites.values():
-            site.usage = None
+        for plastic in self.plastic_layers.values():
+            plastic.usage = None
 
     def state_dict(self) -> dict[str, Any]:
         """Running estimates and initial weights of each layer, so that a stopped stage can go on as if it had not."""
-        return {name: site.state() for name, site in self.sites.items()}
+        return {name: plastic.state() for name, plastic in self.plastic_layers.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if set(state) != set(self.sites):
+        if set(state) != set(self.plastic_layers):
             raise HebbsegError(
-                f"This state is of other layers: {sorted(set(state) ^ set(self.sites))} are on one side only. "
+                f"This state is of other layers: {sorted(set(state) ^ set(self.plastic_layers))} are on one side only. "
                 "Attach to the same network with the same layers= and exclude=."
             )
-        for name, site in self.sites.items():
-            site.load_state(state[name])
+        for name, plastic in self.plastic_layers.items():
+            plastic.load_state(state[name])
 
-    def _gathered(self, *, joint: bool) -> list[tuple[Site, Sums]]:
-        gathered = [(site, site.sums) for site in self.sites.values() if site.sums is not None]
+    def _gathered(self, *, joint: bool) -> list[tuple[PlasticLayer, Sums]]:
+        gathered = [(plastic, plastic.sums) for plastic in self.plastic_layers.values() if plastic.sums is not None]
         if not gathered:
             raise HebbsegError(
                 "No sample has reached a plastic layer since the last write_gradients(): call the network inside the "
                 "`with Plasticity(...)` block first."
             )
         if joint:
-            gathered = [(site, sums.over_processes()) for site, sums in gathered]
+            gathered = [(plastic, sums.over_processes()) for plastic, sums in gathered]
         # All layers at once: to wait for each of them would hold up a graphics card.
         totals = [sums.total() for _, sums in gathered]
         finite = torch.stack([total.to(totals[0]) for total in totals]).isfinite()
-        for (site, _), good in zip(gathered, finite.tolist(), strict=True):
+        for (plastic, _), good in zip(gathered, finite.tolist(), strict=True):
             if not good:
                 raise HebbsegError(
-                    f"Layer {site.name!r} saw activations that are not finite (NaN or infinity). No weight was touched. "
+                    f"Layer {plastic.name!r} saw activations that are not finite (NaN or infinity). No weight was touched. "
                     "Look at the images for such values, lower the learning rate, or turn on unit_norm."
                 )
         return gathered
 
 
-def _observer(site: Site) -> Any:
+def _observer(plastic: PlasticLayer) -> Any:
     def observe(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         x = args[0] if args else kwargs["input"]
         # Plain tensors even if the forward runs in inference mode, and full precision even under autocast.
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-            site.observe(x, output)
+            plastic.observe(x, output)
 
     return observe
 

@@ -17,13 +17,10 @@ import math
 from dataclasses import dataclass, is_dataclass
 from typing import ClassVar, Literal, Protocol
 
-import torch
 from torch import Tensor
 
 from hebbseg.errors import HebbsegError, look_up
-
-CACHED = 2**18
-"""Activations that are worked on at a time, so that what lies between two operations stays in the processor's cache."""
+from hebbseg.hebbian.fast_softmax import softmax_across_units
 
 
 class Rule(Protocol):
@@ -31,7 +28,7 @@ class Rule(Protocol):
 
     ``reconstruction`` is ``"own"`` (ŝ_j = W_j) or ``"preceding"`` (ŝ_j = Σ_{l≤j} y_l W_l, which needs the gate to be y).
     ``competitive`` tells whether the units' activations are weighed against each other, so that putting them on one
-    scale first (`standardise`) means something.
+    scale first (`standardize`) means something.
     """
 
     reconstruction: ClassVar[Literal["own", "preceding"]]
@@ -83,17 +80,7 @@ class SoftWTA:
             )
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
-        units_last = y.movedim(dim, -1)
-        if units_last.is_contiguous() and not y.requires_grad:
-            # A channels_last map: a softmax along memory, the gate laid out alike.
-            gate = torch.empty_like(units_last)
-            rows = max(CACHED // units_last.shape[-1], 1)
-            for part, into in zip(_rows(units_last).split(rows), _rows(gate).split(rows), strict=True):
-                torch.softmax(part * (1 / self.temperature), -1, out=into)
-            return gate.movedim(-1, dim)
-        if y.device.type == "cpu" and not y.requires_grad:
-            return _softmax_across(y, dim, 1 / self.temperature)
-        return (y * (1 / self.temperature)).softmax(dim)
+        return softmax_across_units(y, dim, 1 / self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,22 +97,6 @@ class HebbianPCA:
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
         return y
-
-
-def _softmax_across(y: Tensor, dim: int, scale: float) -> Tensor:
-    """softmax(scale · y) along an axis that is not the last in memory, one whole map at a time.
-
-    Gates of units so far behind that only denormal numbers could tell them from 0 (which processors handle slowly) are
-    all the same tiny number.
-    """
-    lowest = math.log(torch.finfo(y.dtype).tiny) / 2
-    gate = torch.add(y.amax(dim, keepdim=True) * -scale, y, alpha=scale).clamp_min_(lowest).exp_()
-    return gate.mul_(gate.sum(dim, keepdim=True).reciprocal_())
-
-
-def _rows(units_last: Tensor) -> Tensor:
-    """(…, U) → (N, U)."""
-    return units_last.reshape(-1, units_last.shape[-1])
 
 
 RULES: dict[str, type[Rule]] = {"hebb": Hebb, "swta": SoftWTA, "hpca": HebbianPCA}

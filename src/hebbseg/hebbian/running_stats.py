@@ -20,12 +20,12 @@ class Conditioning:
     """What is done to signals and filters so that competition does not collapse; all off is the equation to the letter.
 
     Arguments:
-        unit_norm: `Plasticity.normalise` keeps filters at norm 1 (in the whitened space where there is one).
-        centre: the signal comes from the map less the running mean μ of each channel, as if the layer had been given
+        unit_norm: `Plasticity.normalize` keeps filters at norm 1 (in the whitened space where there is one).
+        center: the signal comes from the map less the running mean μ of each channel, as if the layer had been given
             that map: zeros that pad it are added afterwards, so that the border of an image is nothing special.
-        standardise: a competitive rule sees activations with their running mean taken away, divided by their spread.
-        whiten: strength ε > 0 of a partial whitening of the signal, small is strong; implies ``centre``. With C the
-            running covariance of the centred signal and λ the mean of its eigenvalues, competition is between unit
+        standardize: a competitive rule sees activations with their running mean taken away, divided by their spread.
+        whiten: strength ε > 0 of a partial whitening of the signal, small is strong; implies ``center``. With C the
+            running covariance of the centered signal and λ the mean of its eigenvalues, competition is between unit
             vectors V of the whitened space, V = W P⁻¹ with P² = (1 + ε) (C/λ + ε)⁻¹, and
 
                 ΔW = corr(g, s − μ) P² − M W.
@@ -35,8 +35,8 @@ class Conditioning:
     """
 
     unit_norm: bool = False
-    centre: bool = False
-    standardise: bool = False
+    center: bool = False
+    standardize: bool = False
     whiten: float | None = None
 
     def __post_init__(self) -> None:
@@ -47,8 +47,8 @@ class Conditioning:
             )
 
     @property
-    def centred(self) -> bool:
-        return self.centre or self.whiten is not None
+    def centered(self) -> bool:
+        return self.center or self.whiten is not None
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The running covariance of a layer's signal, and the partial whitening that follows from it.
 
-With C the covariance of the centred patch, λ the mean of its eigenvalues and ε the strength,
+With C the covariance of the centered patch, λ the mean of its eigenvalues and ε the strength,
 
     P² = (1 + ε) (C/λ + ε)⁻¹
 
@@ -31,7 +31,7 @@ class Whitening(Protocol):
     averages: dict[str, Running]
 
     def include(self, signal: Tensor) -> None:
-        """Looks at the centred signal (B, C, *n) every `EVERY` forwards."""
+        """Looks at the centered signal (B, C, *n) every `EVERY` forwards."""
         ...
 
     def decorrelate(self, rows: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hebbseg.data.patches import cut
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.inference.streaming import ArrayLike, Blend, Tiling, release_pages, stream
+from hebbseg.networks.modes import modes_kept
 
 Networks: TypeAlias = "nn.Module | Sequence[nn.Module]"
 TestTimeAugmentation: TypeAlias = Literal[False, "flips", "flips+rot"]
@@ -121,16 +122,10 @@ def _evaluating(network: Networks) -> Iterator[list[nn.Module]]:
     networks = [network] if isinstance(network, nn.Module) else list(network)
     if not networks:
         raise HebbsegError("network is an empty list; give at least one.")
-    modes = [(module, module.training) for each in networks for module in each.modules()]
-    try:
+    with modes_kept(*networks), torch.inference_mode():
         for each in networks:
             each.eval()
-        with torch.inference_mode():
-            yield networks
-    finally:
-        # Module by module: some may have been frozen in eval mode while their parents trained.
-        for module, training in modes:
-            module.training = training
+        yield networks
 
 
 def _predictor(

@@ -14,7 +14,7 @@ from hebbseg.methods.dtc import DualTaskConsistency
 from hebbseg.methods.em import EntropyMinimisation
 from hebbseg.methods.fixmatch import FixMatch
 from hebbseg.methods.mean_teacher import MeanTeacher
-from hebbseg.methods.options import Option, checked_options, help_text, options_of
+from hebbseg.methods.options import checked_options, help_text
 from hebbseg.methods.supervised import Supervised
 from hebbseg.methods.uamt import UncertaintyAwareMeanTeacher
 from hebbseg.methods.unimatch import UniMatch
@@ -90,16 +90,11 @@ def make_method(
 
     Arguments:
         network, another, loss, augment: see `Method`.
-        options: the method's own, by name; `list_options` tells them.
+        options: the method's own, by name; see `options_of`.
     """
     cls = method_class(name)
     own = checked_options(name, cls, current_options(name, options or {}))
     return cls(network=network, another=another, loss=loss, augment=augment, **own)
-
-
-def list_options(name: str) -> list[Option]:
-    """The options of a method, with types, defaults and meanings."""
-    return options_of(method_class(name))
 
 
 def method_help(name: str) -> str:

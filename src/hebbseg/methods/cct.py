@@ -10,7 +10,7 @@ from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.ops import Ramp, ramp_up, softmax, squared_distance
 from hebbseg.methods.options import Share, Weight
 from hebbseg.methods.perturbations import PERTURBATIONS
-from hebbseg.networks.heads import AuxiliaryDecoder, cropped, report_new
+from hebbseg.networks.heads import AuxiliaryDecoder, cropped
 
 
 class CrossConsistency(Method):
@@ -52,7 +52,6 @@ class CrossConsistency(Method):
             if name not in PERTURBATIONS:
                 raise HebbsegError(f"cct, perturbations={perturbations!r}: {did_you_mean(name, PERTURBATIONS)}")
         self.auxiliary = nn.ModuleList(AuxiliaryDecoder(network=self.network) for _ in self._names)
-        report_new("cct", self.auxiliary, "auxiliary decoders, started as copies of the decoder and head")
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         unlabelled = self.needed(unlabelled)

@@ -11,7 +11,7 @@ from torch import Tensor
 from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax
 from hebbseg.methods.options import Share, Weight
-from hebbseg.networks.heads import DistanceHead, cropped, report_new
+from hebbseg.networks.heads import DistanceHead, cropped
 
 
 def signed_distance(masks: Tensor, classes: int) -> Tensor:
@@ -72,7 +72,6 @@ class DualTaskConsistency(Method):
         self.distance_weight = distance_weight
         self.steepness = steepness
         self.distance_head = DistanceHead(network=self.network, seed=seed_of(self.network))
-        report_new("dtc", self.distance_head, "signed-distance head")
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         unlabelled = self.needed(unlabelled)

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.cutmix import cutmix_boxes, mixed
-from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label, ramp_up, without_dropout
+from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label, ramp_up
 from hebbseg.methods.options import Share, Weight
+from hebbseg.networks.modes import without_dropout
 
 
 class FixMatch(Method):

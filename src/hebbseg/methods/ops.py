@@ -1,16 +1,14 @@
 """What several methods share: ramps, teachers, noise, distances between predictions, pseudo labels."""
 
 import copy
-import hashlib
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
+
+from hebbseg.seeding import derive_seed
 
 Ramp = Literal["linear", "sigmoid", "constant"]
 Network = TypeVar("Network", bound=nn.Module)
@@ -96,21 +94,7 @@ def input_noise(images: Tensor, generator: torch.Generator, scale: float) -> Ten
     return torch.addcmul(images, noise, scale * spread)
 
 
-@contextmanager
-def without_dropout(network: nn.Module) -> Iterator[None]:
-    """Nothing is dropped inside the block; every other mode stays as it is."""
-    layers = [module for module in network.modules() if isinstance(module, _DropoutNd)]
-    modes = [layer.training for layer in layers]
-    for layer in layers:
-        layer.training = False
-    try:
-        yield
-    finally:
-        for layer, training in zip(layers, modes, strict=True):
-            layer.training = training
-
-
 def seed_of(network: nn.Module) -> int:
     """A seed that follows from the network's weights: what is drawn beside it differs where the network differs."""
     first = next(network.parameters()).detach().float().cpu().contiguous()
-    return int.from_bytes(hashlib.sha256(first.numpy().tobytes()).digest()[:8], "little") >> 1
+    return derive_seed(first.numpy().tobytes())

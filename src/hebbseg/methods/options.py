@@ -56,13 +56,6 @@ def checked_options(owner: str, cls: Owner, options: Mapping[str, Any], *, kind:
     return {name: getattr(made, name) for name in fields}
 
 
-def options_table(cls: Owner) -> str:
-    """The options as a Markdown table; the pages in docs/methods hold exactly this."""
-    lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
-    lines += [f"| `{o.name}` | {o.kind} | `{_shown(o.default)}` | {o.description} |" for o in options_of(cls)]
-    return "\n".join(lines) if len(lines) > 2 else "None."
-
-
 def help_text(method: str, cls: Owner) -> str:
     """What ``--help-method`` prints: the docstring without its list of options, then the options with their defaults."""
     about = re.split(r"\n\s*Options:\n", inspect.getdoc(cls) or "")[0].rstrip()

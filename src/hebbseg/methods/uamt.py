@@ -6,18 +6,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.ops import (
-    Ramp,
-    entropy,
-    follow,
-    input_noise,
-    make_teacher,
-    masked_mean,
-    ramp_up,
-    softmax,
-    squared_distance,
-)
+from hebbseg.methods.base import Labelled, Parts, Step
+from hebbseg.methods.mean_teacher import MeanTeacher
+from hebbseg.methods.ops import Ramp, entropy, input_noise, masked_mean, ramp_up, softmax, squared_distance
 from hebbseg.methods.options import Count, Rate, Share, Weight
 
 
@@ -30,7 +21,7 @@ def certain(passes: Tensor, progress: float) -> Tensor:
     return entropy(passes.mean(dim=0)) < threshold
 
 
-class UncertaintyAwareMeanTeacher(Method):
+class UncertaintyAwareMeanTeacher(MeanTeacher):
     """Mean teacher whose consistency counts only where T stochastic passes of the teacher agree:
 
         L = L_sup + λ(t) · Σ_v m_v ‖p_v − p̄_v‖² / K  /  Σ_v m_v,     m_v = 1[H_v < (¾ + ¼ r(t)) ln K]
@@ -64,14 +55,8 @@ class UncertaintyAwareMeanTeacher(Method):
         passes: Count = 8,
         **parts: Unpack[Parts],
     ) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
-        self.decay = decay
-        self.noise = noise
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, decay=decay, noise=noise, **parts)
         self.passes = passes
-        self.teacher = make_teacher(self.network)
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         unlabelled = self.needed(unlabelled)
@@ -87,6 +72,3 @@ class UncertaintyAwareMeanTeacher(Method):
             "supervised": self.criterion(logits[:count], labelled.masks),
             "consistency": λ * masked_mean(squared_distance(softmax(logits[count:]), seen[0]), sure),
         }
-
-    def after_step(self, step: Step) -> None:
-        follow(self.teacher, self.network, self.decay, step.number)

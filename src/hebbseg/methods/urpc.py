@@ -10,7 +10,7 @@ from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax, squared_distance
 from hebbseg.methods.options import Count, Share, Weight
 from hebbseg.methods.perturbations import Perturbation, channel_dropout, feature_drop, feature_noise
-from hebbseg.networks.heads import ScaleHeads, cropped, report_new
+from hebbseg.networks.heads import ScaleHeads, cropped
 
 # What each coarser level's map goes through before its prediction, from fine to coarse, then again from the start.
 # Positions are removed from 0.7 of the largest activity on, where CCT begins at 0.6.
@@ -68,7 +68,6 @@ class PyramidConsistency(Method):
         self.ramp_share = ramp_share
         self.scales = scales
         self.heads = ScaleHeads(network=self.network, scales=scales, seed=seed_of(self.network))
-        report_new("urpc", self.heads, "predictions at coarser scales")
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         unlabelled = self.needed(unlabelled)

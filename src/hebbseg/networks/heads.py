@@ -1,7 +1,6 @@
 """What some methods add to a plain UNet while it is trained. The UNet's own weights stay its own, under their own names."""
 
 import copy
-import logging
 from collections.abc import Sequence
 
 import torch
@@ -10,19 +9,10 @@ from torch import Tensor, nn
 
 from hebbseg.networks.unet import _CONV, UNet, initialise
 
-log = logging.getLogger("hebbseg")
-
 
 def cropped(x: Tensor, size: Sequence[int]) -> Tensor:
     """The part of (B, C, *larger) that is the image; the rest came from padding."""
     return x[(slice(None), slice(None), *(slice(n) for n in size))]
-
-
-def report_new(method: str, module: nn.Module, why: str) -> None:
-    """Says in the log which weights are not the plain UNet's."""
-    names = ", ".join(dict(module.named_children())) or type(module).__name__
-    count = sum(p.numel() for p in module.parameters())
-    log.info("%s adds %s (%s; %d weights); all others are the plain UNet's.", method, names, why, count)
 
 
 class ScaleHeads(nn.Module):

@@ -1,73 +1,51 @@
 """Stage 1: a network learns from images alone, by Hebbian plasticity. No mask is read, nothing is back-propagated."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
+from hebbseg.config import PretrainSettings
+from hebbseg.errors import HebbsegError
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict, diagnose
-from hebbseg.hebbian.plastic_layer import Transpose
 from hebbseg.hebbian.plasticity import Plasticity
-from hebbseg.hebbian.rules import Rule
-from hebbseg.pretraining.rules import make_rule
-from hebbseg.training.interrupt import Interrupted, Request
+from hebbseg.hebbian.rules import Rule, rule_class
+from hebbseg.methods.options import checked_options, options_of
+from hebbseg.networks.modes import modes_kept, without_dropout
+from hebbseg.training.session import Row, Session, State
 
-Row = dict[str, Any]
+
+def make_rule(settings: PretrainSettings) -> Rule:
+    """The rule with its parameters; raises if its name or a parameter is wrong."""
+    cls, options = rule_class(settings.rule), settings.rule_options
+    if "temperature" in options:
+        raise HebbsegError("rule_options.temperature: the temperature is a setting itself. Write temperature=VALUE.")
+    if any(option.name == "temperature" for option in options_of(cls)):
+        options = {"temperature": settings.temperature, **options}
+    return cls(**checked_options(settings.rule, cls, options, kind="Rule"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stage1:
-    """How stage 1 learns.
+def make_plasticity(network: nn.Module, settings: PretrainSettings, layers: tuple[str, ...] | None) -> Plasticity:
+    """Plasticity of these layers (or of modules that hold them; None is all but the head).
 
-    Arguments:
-        rule: a name; see `make_rule`, which also takes ``temperature`` and ``rule_options``.
-        transpose, unit_norm, centre, standardise, whiten: see `Plasticity`. ``standardise`` has no meaning without
-            competition and is left off for the other rules.
-        layers: names of layers, or of modules that hold them; None is all but the head.
-        layerwise: each layer learns for all its epochs before the next begins, on what the ones before it have become.
-        epochs: passes over the images (for each layer, if layerwise).
-        steps_per_epoch: updates in a pass.
-        rate: relative to each layer's `Site.natural_rate`, falling in a line to a tenth over the steps of all epochs.
-        optimiser: ``"sgd"`` or ``"adam"``.
-        settle: a layer (or all, if not layerwise) is done when an epoch moves its weights by less than this share.
+    ``standardize`` has no meaning without competition and is left off for the other rules.
     """
-
-    rule: str = "swta"
-    temperature: float = 0.1
-    rule_options: Mapping[str, Any] = field(default_factory=dict)
-    transpose: Transpose = "tsa"
-    layers: tuple[str, ...] | None = None
-    layerwise: bool = True
-    unit_norm: bool = True
-    centre: bool = True
-    standardise: bool = True
-    whiten: float | None = 1.0
-    epochs: int = 2
-    steps_per_epoch: int = 1
-    rate: float = 1.0
-    optimiser: str = "sgd"
-    settle: float = 0.0
-
-    def make_rule(self) -> Rule:
-        return make_rule(self.rule, temperature=self.temperature, options=self.rule_options)
-
-    def plasticity(self, network: nn.Module, layers: tuple[str, ...] | None) -> Plasticity:
-        rule = self.make_rule()
-        return Plasticity(
-            network,
-            rule,
-            transpose=self.transpose,
-            layers=layers,
-            unit_norm=self.unit_norm,
-            centre=self.centre,
-            standardise=self.standardise and rule.competitive,
-            whiten=self.whiten,
-        )
+    rule = make_rule(settings)
+    return Plasticity(
+        network,
+        rule,
+        transpose=settings.transpose,
+        layers=layers,
+        unit_norm=settings.unit_norm,
+        center=settings.center,
+        standardize=settings.standardize and rule.competitive,
+        whiten=settings.whiten,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,97 +59,95 @@ class Stage1Result:
 def pretrain(
     network: nn.Module,
     images: Callable[[int], Tensor],
-    stage: Stage1,
+    settings: PretrainSettings,
     *,
-    state: dict[str, Any] | None = None,
-    save: Callable[[dict[str, Any]], None] = lambda state: None,
-    report: Callable[[int, int, Row], None] = lambda step, total, row: None,
-    request: Request | None = None,
+    layers: tuple[str, ...] | None = None,
+    steps_per_epoch: int = 1,
+    session: Session | None = None,
 ) -> Stage1Result:
-    """Lets ``network`` learn in place; its filters end with the norms a plain initialisation gives them.
+    """Trains ``network`` in place; its filters end with the norms a plain initialization gives them.
 
-    Arguments:
+    The learning rate is relative to each layer's `PlasticLayer.natural_rate` and falls linearly to a tenth.
+
+    Args:
         images: batch number k of images, (B, C, *S). Batches must be a function of k.
-        state: of an earlier call that was cut short, as it was last given to ``save``.
-        save: called after every epoch with all that is needed to go on from there (plain values and tensors).
-        report: called after every step with (steps done, steps in all, newest row of the history).
-        request: looked at after every step; when made, `Interrupted` is raised.
+        layers: names of layers, or of modules that hold them; None is all but the head.
     """
-    phases = _phases(network, stage)
+    session = session or Session()
+    state = session.state
     history: list[Row] = [] if state is None else list(state["history"])
     diagnostics = {} if state is None else {n: LayerDiagnostics(**d) for n, d in state["diagnostics"].items()}
     first_phase = 0 if state is None else state["phase"]
-    steps = stage.epochs * stage.steps_per_epoch  # of a phase
-    total = len(phases) * steps
-    with _no_dropout(network), torch.no_grad():
+    phases = _phases(network, settings, layers)
+    steps = settings.epochs * steps_per_epoch  # of a phase
+    with modes_kept(network), without_dropout(network.train()), torch.no_grad():
         for phase in range(first_phase, len(phases)):
-            plasticity = stage.plasticity(network, phases[phase])
-            last = _last_reached(network, plasticity, images)
-            with plasticity, forward_until(network, last) as forward:
-                optimizer = _optimizer(plasticity, stage)
-                begun, epoch = phase * steps, 0
+            plasticity = make_plasticity(network, settings, phases[phase])
+            with plasticity, forward_until(network, _last_reached(network, plasticity, images)) as forward:
+                optimizer, epoch = _optimizer(plasticity, settings), 0
                 if state is not None and phase == first_phase:
-                    # Entering the block may have normalised the filters; those that were saved count.
+                    # Entering the block may have normalized the filters; those that were saved count.
                     network.load_state_dict(state["network"])
                     plasticity.load_state_dict(state["plasticity"])
                     optimizer.load_state_dict(state["optimizer"])
                     epoch = state["epoch"]
-                while epoch < stage.epochs and not _settled(history, phase, stage):
-                    before = [site.weight.clone() for site in plasticity.sites.values()]
+                while epoch < settings.epochs and not _settled(history, phase, settings):
+                    before = [layer.weight.clone() for layer in plasticity.plastic_layers.values()]
                     plasticity.forget_usage()
-                    first = begun + epoch * stage.steps_per_epoch
-                    last_step = first + stage.steps_per_epoch - 1
-                    for step in range(first, last_step + 1):
+                    for step in range(epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch):
                         for group in optimizer.param_groups:
-                            group["lr"] = stage.rate * (1 - 0.9 * (step - begun) / steps)
-                        forward(images(step))
+                            group["lr"] = settings.rate * (1 - 0.9 * step / steps)
+                        forward(images(phase * steps + step))
                         plasticity.write_gradients(relative=True)
                         optimizer.step()
-                        if stage.unit_norm:
-                            plasticity.normalise()
-                        if step == last_step:
-                            history.append(_row(phase, epoch + 1, step + 1, plasticity, before))
-                        report(step + 1, total, history[-1] if history else {})
-                        if request is not None and request.made:
-                            raise Interrupted("Stopped in stage 1.")
+                        if settings.unit_norm:
+                            plasticity.normalize()
+                        done = phase * steps + step + 1
+                        if (step + 1) % steps_per_epoch == 0:
+                            history.append(_row(phase, epoch + 1, done, plasticity, before))
+                        session.report(done, len(phases) * steps, history[-1] if history else {})
+                        session.stop_if_requested("Stopped in stage 1.")
                     epoch += 1
-                    save(
-                        {
-                            "phase": phase,
-                            "epoch": epoch,
-                            "network": network.state_dict(),
-                            "plasticity": plasticity.state_dict(),
-                            "optimizer": optimizer.state_dict(),
-                            "history": list(history),
-                            "diagnostics": as_dict(diagnostics),
-                        }
-                    )
+                    parts = (network, plasticity, optimizer)
+                    session.save(partial(_state, phase, epoch, parts, history, diagnostics), False)
                 plasticity.restore_norms()
                 diagnostics |= diagnose(plasticity)
     return Stage1Result(history=history, diagnostics=diagnostics)
 
 
-def _phases(network: nn.Module, stage: Stage1) -> list[tuple[str, ...]]:
+def _state(phase: int, epoch: int, parts: tuple[Any, ...], history: list[Row], diagnostics: Any) -> State:
+    network, plasticity, optimizer = (part.state_dict() for part in parts)
+    return {
+        "phase": phase,
+        "epoch": epoch,
+        "network": network,
+        "plasticity": plasticity,
+        "optimizer": optimizer,
+        "history": list(history),
+        "diagnostics": as_dict(diagnostics),
+    }
+
+
+def _phases(network: nn.Module, settings: PretrainSettings, layers: tuple[str, ...] | None) -> list[tuple[str, ...]]:
     """Which layers learn together, in order."""
-    names = tuple(stage.plasticity(network, stage.layers).sites)
-    return [(name,) for name in names] if stage.layerwise else [names]
+    names = tuple(make_plasticity(network, settings, layers).plastic_layers)
+    return [(name,) for name in names] if settings.layerwise else [names]
 
 
-def _optimizer(plasticity: Plasticity, stage: Stage1) -> torch.optim.Optimizer:
-    weights = [site.weight for site in plasticity.sites.values()]
-    # The rate is set at each epoch; a tensor's sign and size come from the rule, so no momentum and no decay.
-    if stage.optimiser == "adam":
-        return torch.optim.Adam(weights, lr=stage.rate)
-    return torch.optim.SGD(weights, lr=stage.rate)
+def _optimizer(plasticity: Plasticity, settings: PretrainSettings) -> torch.optim.Optimizer:
+    weights = [layer.weight for layer in plasticity.plastic_layers.values()]
+    # The learning rate is set at each step; sign and size of a step come from the rule, so no momentum and no decay.
+    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
+    return kind(weights, lr=settings.rate)
 
 
-def _settled(history: list[Row], phase: int, stage: Stage1) -> bool:
-    return bool(history) and history[-1]["phase"] == phase and history[-1]["moved"] < stage.settle
+def _settled(history: list[Row], phase: int, settings: PretrainSettings) -> bool:
+    return bool(history) and history[-1]["phase"] == phase and history[-1]["moved"] < settings.settle
 
 
 def _row(phase: int, epoch: int, step: int, plasticity: Plasticity, before: list[Tensor]) -> Row:
     """One line of the history: means over the layers of the phase."""
-    weights = [site.weight for site in plasticity.sites.values()]
+    weights = [plastic.weight for plastic in plasticity.plastic_layers.values()]
     moved = [float((new - old).norm() / old.norm()) for new, old in zip(weights, before, strict=True)]
     layers = list(diagnose(plasticity).values())
     return {
@@ -192,15 +168,15 @@ class _Reached(Exception):
 
 def _last_reached(network: nn.Module, plasticity: Plasticity, images: Callable[[int], Tensor]) -> str | None:
     """The plastic layer behind which a forward pass has no other; None if it may be called again after its first call."""
-    if len(plasticity.sites) == 1:
-        return next(iter(plasticity.sites))
+    if len(plasticity.plastic_layers) == 1:
+        return next(iter(plasticity.plastic_layers))
     calls: list[str] = []
     handles = [
-        site.layer.register_forward_hook(lambda *_, name=name: calls.append(name))
-        for name, site in plasticity.sites.items()
+        plastic.layer.register_forward_hook(lambda *_, name=name: calls.append(name))
+        for name, plastic in plasticity.plastic_layers.items()
     ]
     try:
-        with _modes_kept(network):
+        with modes_kept(network):
             network.eval()  # a look that leaves no trace in norm statistics
             network(images(0)[:1])
     finally:
@@ -226,25 +202,3 @@ def forward_until(network: nn.Module, layer: str | None) -> Iterator[Callable[[T
     finally:
         if handle is not None:
             handle.remove()
-
-
-@contextmanager
-def _no_dropout(network: nn.Module) -> Iterator[None]:
-    """Training mode (batch norm by batch), but nothing is dropped; all modes are as before afterwards."""
-    with _modes_kept(network):
-        network.train()
-        for module in network.modules():
-            if isinstance(module, _DropoutNd):
-                module.eval()
-        yield
-
-
-@contextmanager
-def _modes_kept(network: nn.Module) -> Iterator[None]:
-    """Whatever the block does to them, modules train or not afterwards as before it."""
-    modes = {module: module.training for module in network.modules()}
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

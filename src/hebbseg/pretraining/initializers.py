@@ -8,94 +8,89 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hebbseg.config import PretrainSettings
 from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
 from hebbseg.hebbian.diagnostics import LayerDiagnostics
 from hebbseg.methods.options import Owner, checked_options, options_of
 from hebbseg.networks.model_file import load_model
 from hebbseg.networks.unet import UNet
-from hebbseg.pretraining.hebbian import Stage1, pretrain
+from hebbseg.pretraining.hebbian import make_plasticity, pretrain
 from hebbseg.pretraining.pretext import Pretext, train_pretext
 from hebbseg.pretraining.superpixels import SuperpixelEpisodes
 from hebbseg.pretraining.vae import VariationalAutoEncoder
 from hebbseg.training.ema import recalibrate_norms
-from hebbseg.training.interrupt import Request
-
-Row = dict[str, Any]
+from hebbseg.training.session import Row, Session
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What an initialisation may use: images by batch number, without masks, and how to save and report.
+    """What an initialization may use: images without masks, settings, and the session of the run.
 
-    ``calibration`` are batches that go through all training images once, for norm statistics; ``options`` are those of
-    this initialisation alone, checked.
+    Args:
+        images: batch number k of training images.
+        calibration: batches that go through all training images once, for norm statistics.
+        settings: of stage 1.
+        layers: names of layers that learn, or of modules that hold them; None is all but the head.
+        steps_per_epoch: batches of an epoch.
+        options: of this initialization alone, checked.
     """
 
     images: Callable[[int], Tensor]
     calibration: Callable[[], list[Tensor]]
-    stage: Stage1
+    settings: PretrainSettings
+    layers: tuple[str, ...] | None = None
+    steps_per_epoch: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
-    state: dict[str, Any] | None = None
-    save: Callable[[dict[str, Any]], None] = lambda state: None
-    report: Callable[[int, int, Row], None] = lambda step, total, row: None
-    request: Request | None = None
+    session: Session = field(default_factory=Session)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Initialised:
+class Initialized:
     history: list[Row] = field(default_factory=list)
     diagnostics: dict[str, LayerDiagnostics] = field(default_factory=dict)
 
 
-def random(network: UNet, context: Context) -> Initialised:
+def random(network: UNet, context: Context) -> Initialized:
     """The plain random weights: training from scratch."""
-    return Initialised()
+    return Initialized()
 
 
-def random_rescaled(network: UNet, context: Context) -> Initialised:
+def random_rescaled(network: UNet, context: Context) -> Initialized:
     """The control: random weights with all that follows Hebbian learning (rescaling, norm statistics), without learning."""
     with torch.no_grad():
-        context.stage.plasticity(network, context.stage.layers).restore_norms()
+        make_plasticity(network, context.settings, context.layers).restore_norms()
     recalibrate_norms(network, context.calibration())
-    return Initialised()
+    return Initialized()
 
 
-def hebbian(network: UNet, context: Context) -> Initialised:
+def hebbian(network: UNet, context: Context) -> Initialized:
     """Hebbian plasticity on all training images, then filter norms and norm statistics as after a plain initialisation."""
     result = pretrain(
         network,
         context.images,
-        context.stage,
-        state=context.state,
-        save=context.save,
-        report=context.report,
-        request=context.request,
+        context.settings,
+        layers=context.layers,
+        steps_per_epoch=context.steps_per_epoch,
+        session=context.session,
     )
     recalibrate_norms(network, context.calibration())
-    return Initialised(history=result.history, diagnostics=result.diagnostics)
+    return Initialized(history=result.history, diagnostics=result.diagnostics)
 
 
-def vae(network: UNet, context: Context, **options: Any) -> Initialised:
+def vae(network: UNet, context: Context, **options: Any) -> Initialized:
     """A variational auto-encoder on all training images; its encoder and decoder are the network's."""
     return _by_pretext(VariationalAutoEncoder(network=network, **options), context)
 
 
-def superpix(network: UNet, context: Context, **options: Any) -> Initialised:
+def superpix(network: UNet, context: Context, **options: Any) -> Initialized:
     """Superpixels of all training images, found again in transformed copies."""
     return _by_pretext(SuperpixelEpisodes(network=network, **options), context)
 
 
-def _by_pretext(pretext: Pretext, context: Context) -> Initialised:
-    history = train_pretext(
-        pretext,
-        context.images,
-        state=context.state,
-        save=context.save,
-        report=context.report,
-        request=context.request,
-    )
+def _by_pretext(pretext: Pretext, context: Context) -> Initialized:
+    history = train_pretext(pretext, context.images, session=context.session)
     recalibrate_norms(pretext.network, context.calibration())
-    return Initialised(history=history)
+    return Initialized(history=history)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +104,7 @@ class Initializer:
     """
 
     title: str
-    function: Callable[..., Initialised]
+    function: Callable[..., Initialized]
     options: Owner | None = None
 
 
@@ -140,7 +135,7 @@ def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str,
         found = initializer(name)
         owner = found.options or found.function
     elif Path(name).is_file():
-        owner = initialise_network  # a file has no options
+        owner = initialize_network  # a file has no options
     else:
         raise HebbsegError(
             f"init={name!r} is neither an initializer nor a file of pre-trained weights. "
@@ -154,7 +149,7 @@ def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str,
     return checked_options(name, owner, options or {}, kind="Init")
 
 
-def initialise_network(name: str, network: UNet, context: Context) -> Initialised:
+def initialize_network(name: str, network: UNet, context: Context) -> Initialized:
     """Initializes ``network`` in place."""
     if is_initializer(name):
         return initializer(name).function(network, context, **context.options)
@@ -167,7 +162,7 @@ def initialise_network(name: str, network: UNet, context: Context) -> Initialise
     strange = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith("head."))]
     if strange:
         raise HebbsegError(f"init={name}: its weights do not fit this network, first {strange[0]}.")
-    return Initialised()
+    return Initialized()
 
 
 def check_weights(path: Path, wanted: Mapping[str, Any]) -> None:

@@ -1,19 +1,20 @@
 """Stage 1 by back-propagation: the peers of Hebbian learning, which also see images alone."""
 
-import hashlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hebbseg.methods.ops import seed_of, without_dropout
+from hebbseg.methods.ops import seed_of
+from hebbseg.networks.modes import without_dropout
 from hebbseg.networks.unet import UNet
-from hebbseg.training.interrupt import Interrupted, Request
+from hebbseg.seeding import derive_seed
 from hebbseg.training.schedules import rate_factor
+from hebbseg.training.session import Row, Session, State
 
-Row = dict[str, Any]
 ROWS = 20  # about how many lines the history gets
 WARM_UP = 0.05
 CLIP = 5.0
@@ -33,19 +34,17 @@ def train_pretext(
     pretext: Pretext,
     images: Callable[[int], Tensor],
     *,
-    state: dict[str, Any] | None = None,
-    save: Callable[[dict[str, Any]], None] = lambda state: None,
-    report: Callable[[int, int, Row], None] = lambda step, total, row: None,
-    request: Request | None = None,
+    session: Session | None = None,
 ) -> list[Row]:
-    """Lets ``pretext.network`` learn in place (AdamW, warm-up, cosine; no dropout) and gives the history.
+    """Trains ``pretext.network`` in place (AdamW, warm-up, cosine schedule, no dropout) and returns the history.
 
-    Everything random in step k comes from the first weights and k, so that a training that goes on from a saved state ends
-    in the same weights.
+    Everything random in step k comes from the initial weights and k, so that a resumed training ends in the same weights.
 
-    Arguments:
-        images, state, save, report, request: as in `hebbseg.pretraining.hebbian.pretrain`.
+    Args:
+        images: batch number k of images, (B, C, *S).
     """
+    session = session or Session()
+    state = session.state
     module = pretext
     assert isinstance(module, nn.Module)
     module.to(next(pretext.network.parameters()).device).train()
@@ -61,7 +60,8 @@ def train_pretext(
         for step in range(first, pretext.steps):
             for group in optimizer.param_groups:
                 group["lr"] = pretext.rate * rate_factor("cosine", (step + 1) / pretext.steps, WARM_UP)
-            terms = pretext.loss(images(step), step / pretext.steps, _generator(seed, step))
+            generator = torch.Generator().manual_seed(derive_seed(seed, "pretext", step))
+            terms = pretext.loss(images(step), step / pretext.steps, generator)
             optimizer.zero_grad()
             torch.stack(list(terms.values())).sum().backward()
             _share_gradients(module)
@@ -70,21 +70,22 @@ def train_pretext(
             if (step + 1) % every == 0:
                 values = {name: float(term.detach()) for name, term in terms.items()}
                 history.append({"stage": "pretrain", "step": step + 1, **values})
-                save(
-                    {
-                        "step": step + 1,
-                        "seed": seed,
-                        "pretext": module.state_dict(),
-                        "optimizer": optimizer.state_dict(),
-                        "history": list(history),
-                    }
-                )
-            report(step + 1, pretext.steps, history[-1] if history else {})
-            if request is not None and request.made:
-                raise Interrupted("Stopped in stage 1.")
+                session.save(partial(_state, step + 1, seed, module, optimizer, history), False)
+            session.report(step + 1, pretext.steps, history[-1] if history else {})
+            session.stop_if_requested("Stopped in stage 1.")
     for parameter in module.parameters():
         parameter.grad = None
     return history
+
+
+def _state(step: int, seed: int, module: nn.Module, optimizer: torch.optim.Optimizer, history: list[Row]) -> State:
+    return {
+        "step": step,
+        "seed": seed,
+        "pretext": module.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "history": list(history),
+    }
 
 
 def _share_gradients(module: nn.Module) -> None:
@@ -94,8 +95,3 @@ def _share_gradients(module: nn.Module) -> None:
             if parameter.grad is not None:
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= dist.get_world_size()
-
-
-def _generator(seed: int, step: int) -> torch.Generator:
-    digest = hashlib.sha256(f"{seed}/pretext/{step}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)

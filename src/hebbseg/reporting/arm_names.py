@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hebbseg.config import Settings
+from hebbseg.config import PretrainSettings
 
 BASELINE = "Supervised"
-DEFAULT_STAGE_1 = {
-    name: Settings.model_fields[name].get_default(call_default_factory=True)
-    for name in ("init", "rule", "rule_options", "transpose", "part", "levels")
-}
+DEFAULT_STAGE_1 = PretrainSettings().model_dump(
+    mode="json", include={"init", "rule", "rule_options", "transpose", "part", "levels"}
+)
 
 
 def dataset_of(data: str) -> str:

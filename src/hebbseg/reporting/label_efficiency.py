@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+from scipy.optimize import isotonic_regression
 
-from hebbseg.reporting.statistics import LEVEL, Key
+from hebbseg.reporting.statistics import Key
 
 RESAMPLES = 2000
+LEVEL = 0.9
 ROUNDING = 1e-12  # two means of the same numbers, summed in another order, are the same
 
 
@@ -62,20 +64,9 @@ class LabelEfficiency:
 def monotone(values: np.ndarray) -> np.ndarray:
     """The non-decreasing sequence nearest to ``values`` (…, points) in least squares.
 
-        m_i = max_{j ≤ i} min_{k ≥ i} mean(v_j … v_k)
-
     More labels do not make a method worse; where a mean over few seeds says so, that is noise, and it is pooled.
     """
-    points = values.shape[-1]
-    sums = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
-    answer = np.empty_like(values, dtype=float)
-    for i in range(points):
-        lowest = [
-            np.min([(sums[..., k + 1] - sums[..., j]) / (k + 1 - j) for k in range(i, points)], axis=0)
-            for j in range(i + 1)
-        ]
-        answer[..., i] = np.max(lowest, axis=0)
-    return answer
+    return np.apply_along_axis(lambda curve: isotonic_regression(curve).x, -1, values)
 
 
 def percent_needed(value: np.ndarray, percents: np.ndarray, curve: np.ndarray) -> np.ndarray:
@@ -106,7 +97,6 @@ def label_efficiency(
     percent: float,
     baseline: Mapping[float, Mapping[Key, float]],
     *,
-    level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> LabelEfficiency | None:
     """What the arm's ``percent`` labels are worth in labels of the baseline; None if nothing can be paired.
@@ -138,7 +128,7 @@ def label_efficiency(
     if n > 1:
         # The same numbers on every machine; the draws need no other source of chance.
         draws = np.random.default_rng(0).integers(n, size=(resamples, n))
-        tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - level) / 2, n - 1)))
+        tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - LEVEL) / 2, n - 1)))
         # Order statistics: between a number and "more than 20 %" nothing can be interpolated.
         low, high = (float(q) for q in np.quantile(needed(draws), (tail, 1 - tail), method="inverted_cdf"))
     return LabelEfficiency(

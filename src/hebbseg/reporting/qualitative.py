@@ -14,7 +14,7 @@ from hebbseg.reporting.charts import Picture, picture
 from hebbseg.reporting.comparison import Comparison
 from hebbseg.reporting.plots.figures import plt
 from hebbseg.reporting.plots.filters import UNITS_AT_MOST, draw_filters, learned_filters
-from hebbseg.reporting.plots.overlay import overlay
+from hebbseg.reporting.plots.overlay import middle, overlay
 from hebbseg.reporting.plots.surfaces3d import surfaces_picture
 from hebbseg.reporting.results import RunResult
 from hebbseg.reporting.tables.comparisons import regime_heading
@@ -121,7 +121,7 @@ def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
     figure, axes = plt.subplots(len(rows), 3, figsize=(8, 2.9 * len(rows)), squeeze=False, layout="constrained")
     for row, (title, mask, target) in zip(axes, rows, strict=True):
         # The same three slices in all rows: through the middle of the target.
-        for number, (axis, place) in enumerate(zip(row, _middle(one.target), strict=True)):
+        for number, (axis, place) in enumerate(zip(row, middle(one.target), strict=True)):
             axis.imshow(
                 overlay(
                     one.image.take(place, axis=number + 1),
@@ -147,11 +147,6 @@ def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
         caption=f"{label}: surface of the target and of the prediction at each regime, the same case.",
     )
     return [slices, surfaces]
-
-
-def _middle(mask: np.ndarray) -> list[int]:
-    """Where the mask is, on each axis; the middle of the volume if it is nowhere."""
-    return [int(np.median(where)) for where in np.nonzero(mask)] if mask.any() else [n // 2 for n in mask.shape]
 
 
 def _which(comparison: Comparison, label: str) -> str:

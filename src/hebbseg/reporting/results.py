@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hebbseg.config import current_names, without_effect
+from hebbseg.config import settings_of_run
 from hebbseg.errors import HebbsegError
 from hebbseg.reporting.arm_names import BASELINE, arm_of, dataset_of
 from hebbseg.reporting.find_runs import find_runs
 
 METRICS = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
-AVERAGED = frozenset({"fold", "seed"})  # the axes that a mean goes over
 # Settings that say which arm, regime or repetition a run is.
 NAMED_ELSEWHERE = {
     "data", "labelled", "folds", "fold", "seed", "init", "init_options", "method", "method_options", "rule", "rule_options",
@@ -152,7 +151,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResult:
-    settings, grid = current_names(run["settings"]), run.get("grid") or {}
+    settings, grid = settings_of_run(run["settings"]).flat(relevant=True), run.get("grid") or {}
     axes = dict(grid.get("axes") or {})
     labelled = str(axes.pop("labelled", settings["labelled"]))
     fold = axes.pop("fold", settings["fold"])
@@ -223,22 +222,18 @@ def _with_varied_settings(runs: Iterable[RunResult]) -> list[RunResult]:
     plain = [run for run in runs if not run.recipe]
     for dataset in sorted({run.dataset for run in plain}):
         here = [run for run in plain if run.dataset == dataset]
-        # Of all runs: one of an earlier version does not have every setting.
+        # Of all runs: one without Hebbian learning has no setting of it.
         varied = sorted(name for name in set().union(*(run.settings for run in here)) if _varies(name, here))
         answer += [
-            replace(run, axes={name: run.settings[name] for name in varied if _read_by(name, run)}) for run in here
+            replace(run, axes={name: run.settings[name] for name in varied if name in run.settings}) for run in here
         ]
     return answer
-
-
-def _read_by(name: str, run: RunResult) -> bool:
-    return name in run.settings and name not in without_effect(run.settings["init"])
 
 
 def _varies(name: str, runs: Sequence[RunResult]) -> bool:
     if name in NAMED_ELSEWHERE - {"data"}:
         return False
-    return len({json.dumps(run.settings[name]) for run in runs if _read_by(name, run)}) > 1
+    return len({json.dumps(run.settings[name]) for run in runs if name in run.settings}) > 1
 
 
 def _without_repetitions(runs: Iterable[RunResult]) -> tuple[list[RunResult], list[Unread]]:
@@ -255,7 +250,7 @@ def _without_repetitions(runs: Iterable[RunResult]) -> tuple[list[RunResult], li
 
 
 def _why_not_twice(run: RunResult, counted: RunResult) -> str:
-    names = sorted({*run.settings, *counted.settings} - {"data"} - without_effect(str(run.settings.get("init"))))
+    names = sorted({*run.settings, *counted.settings} - {"data"})
     other = [name for name in names if run.settings.get(name) != counted.settings.get(name)]
     if not other:
         return f"the same run as {counted.folder}, which is counted"

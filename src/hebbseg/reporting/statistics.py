@@ -1,6 +1,5 @@
 """What repeated runs say: means with intervals, paired differences, ranks. Pure functions of numbers."""
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -8,7 +7,8 @@ from typing import TypeVar
 import numpy as np
 from scipy import stats
 
-LEVEL = 0.9
+from hebbseg.evaluation.metrics import mean_and_ci90
+
 EXACT_AT_MOST = 50  # pairs; beyond that the normal approximation is as good and the exact count slow
 USABLE_P = 0.1  # with fewer pairs than make this p possible, a Wilcoxon test can show nothing
 
@@ -49,25 +49,17 @@ class PairedDifference:
         return (self.estimate.low > 0) - (self.estimate.high < 0)
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) -> Estimate:
-    """The mean and its Student interval.
-
-        mean ± t_{(1 + level)/2, n − 1} · s / √n
-
-    where s is the sample standard deviation (divided by n − 1). Not a number is not allowed: a run without a value
-    has to be left out where it is known why.
+def mean_interval(values: Sequence[float] | np.ndarray) -> Estimate:
+    """The mean and its 90 % interval, see `mean_and_ci90`. A run without a value must be left out by the caller.
 
     >>> mean_interval([2.0, 2.0, 2.0])
     Estimate(mean=2.0, half=0.0, n=3)
     """
     x = np.asarray(values, dtype=float)
-    n = len(x)
-    if n == 0 or not np.isfinite(x).all():
+    if len(x) == 0 or not np.isfinite(x).all():
         raise ValueError(f"values are {x.tolist()}: a mean needs at least one, all of them finite.")
-    if n == 1:
-        return Estimate(mean=float(x[0]), half=None, n=1)
-    half = float(stats.t.ppf((1 + level) / 2, n - 1) * x.std(ddof=1) / math.sqrt(n))
-    return Estimate(mean=float(x.mean()), half=half, n=n)
+    mean, half = mean_and_ci90(x)
+    return Estimate(mean=mean, half=half, n=len(x))
 
 
 def wilcoxon_p(differences: Sequence[float] | np.ndarray) -> float | None:
@@ -75,7 +67,7 @@ def wilcoxon_p(differences: Sequence[float] | np.ndarray) -> float | None:
 
     Zeros are dropped (Wilcoxon 1945) and ties share their rank. Up to `EXACT_AT_MOST` differences the p is exact, ties or
     not: the share of all 2ⁿ assignments of signs whose rank sum is as far from its middle as the one found. Beyond, the
-    normal approximation with correction for ties.
+    normal approximation with correction for ties. (`scipy.stats.wilcoxon` is exact with ties only up to 13 differences.)
     """
     d = np.asarray(differences, dtype=float)
     d = d[d != 0]
@@ -99,7 +91,7 @@ def wilcoxon_p(differences: Sequence[float] | np.ndarray) -> float | None:
     return extreme / 2**n
 
 
-def paired_difference(a: Mapping[Key, float], b: Mapping[Key, float], level: float = LEVEL) -> PairedDifference:
+def paired_difference(a: Mapping[Key, float], b: Mapping[Key, float]) -> PairedDifference:
     """a − b over the keys (fold, seed) that both have; what only one has is left out and counted in the note.
 
     Raises if they share no key.
@@ -108,7 +100,7 @@ def paired_difference(a: Mapping[Key, float], b: Mapping[Key, float], level: flo
     if not shared:
         raise ValueError("nothing to pair: the two arms share no fold and seed.")
     differences = np.array([a[key] - b[key] for key in shared])
-    estimate = mean_interval(differences, level)
+    estimate = mean_interval(differences)
     p = wilcoxon_p(differences)
     notes = []
     alone = len(set(a) ^ set(b))

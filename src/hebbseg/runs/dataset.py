@@ -1,50 +1,88 @@
-"""The cases of a run and who of them is trained on, from its settings."""
+"""The data of a run: listed, decoded once, split."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
-from hebbseg.config import Settings
+from hebbseg.config import DataSettings, Settings
 from hebbseg.data.cases import Source
 from hebbseg.data.inspect import examine
+from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.progress import Reporter
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split, make_split
+from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
-from hebbseg.data.progress import Reporter
 
 
-def open_cases(
-    settings: Settings, reporter: Reporter, *, masks: bool = True, check: Callable[[Source], None] | None = None
-) -> Source:
-    """The source, without what cannot be read.
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """The cases that can be read. ``store`` has their preprocessed images and masks; each file is decoded once."""
 
-    Arguments:
-        masks: off opens no mask.
-        check: is shown the source as listed, before every file is read: what it refuses costs the user no waiting.
-    """
-    source: Source = open_source(
-        settings.data,
+    source: Source
+    store: CaseStore
+
+
+def list_cases(settings: DataSettings) -> Source:
+    """Names and headers of all files; no image and no mask is decoded."""
+    return open_source(
+        settings.source,
         label_map=settings.label_map,
         group=settings.group,
         mask_threshold=settings.mask_threshold,
         instances=settings.instances,
     )
-    if check is not None:
-        _checked(source, check)
-    return _usable(source, reporter, masks=masks) if isinstance(source, FileSource) else source
 
 
-def draw_split(settings: Settings, source: Source, reporter: Reporter) -> Split:
-    """Who is trained on and who is tested, by the settings."""
-    test: str | float = settings.test if settings.test in ("auto", "official") else _number(settings.test)
-    split = make_split(
-        source,
-        labelled=settings.labelled,
-        seed=settings.drawn_by,
-        protocol=settings.protocol,
-        folds=settings.folds,
-        fold=settings.fold,
-        test=test,
+def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, masks: bool = True) -> Dataset:
+    """Decodes every file once into the store. Says which cases cannot be read; those are left out.
+
+    Args:
+        masks: off opens no mask.
+    """
+    dims = listed.spatial_dims
+    size = None if settings.size == "native" else for_all_axes(settings.size, dims)
+    store = CaseStore(
+        source=listed,
+        preparation=Preparation.for_source(listed, size=size, normalise=settings.normalize),
+        images=[case.id for case in listed.cases],
+        masks=[case.id for case in listed.cases if case.has_mask],
     )
+    if not isinstance(listed, FileSource):  # generated: nothing to read, nothing to go wrong
+        return Dataset(source=listed, store=store)
+    total = len(listed.cases)
+    count = iter(range(1, total + 1))
+    found = examine(
+        listed, masks=masks, on_case=lambda: reporter.step("reading", next(count), total, {}), keep=store.keep
+    )
+    if found.fatal:
+        raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
+    if found.problems:
+        reporter.say(
+            f"{len(found.problems)} problems with the data, {total - len(found.usable)} of {total} cases left out; "
+            f"`hebbseg check` lists all. First: {found.problems[0]}"
+        )
+    return Dataset(source=listed.with_cases(found.usable), store=store)
+
+
+def open_dataset(settings: DataSettings, reporter: Reporter) -> Dataset:
+    """Lists and decodes the cases, for several runs in a row."""
+    return decode_cases(list_cases(settings), settings, reporter)
+
+
+def draw_split(settings: Settings, source: Source) -> Split:
+    data = settings.data
+    return make_split(
+        source,
+        labelled=data.labelled,
+        seed=settings.split_seed,
+        protocol=data.protocol,
+        folds=data.folds,
+        fold=data.fold,
+        test=data.test if data.test in ("auto", "official") else _share(data.test),
+    )
+
+
+def describe_split(split: Split, source: Source, reporter: Reporter) -> None:
     training = split.training
     reporter.say(
         f"{source.name}: {len(training.labelled)} labelled and {len(training.unlabelled)} unlabelled training images, "
@@ -52,39 +90,14 @@ def draw_split(settings: Settings, source: Source, reporter: Reporter) -> Split:
     )
     for note in split.provenance.notes:
         reporter.say(f"note: {note}")
-    return split
 
 
-def _checked(source: Source, check: Callable[[Source], None]) -> None:
-    try:
-        check(source)
-    except HebbsegError as error:
-        if not source.problems:
-            raise
-        # Masks that nobody asked for are often the reason why there are too few.
-        raise HebbsegError(
-            f"{error}\n{len(source.problems)} problems with the files were found before; `hebbseg check` lists all. "
-            f"First: {source.problems[0]}"
-        ) from error
+def for_all_axes(size: tuple[int, ...] | str, dims: int) -> tuple[int, ...] | str:
+    """One number stands for all axes."""
+    return size * dims if isinstance(size, tuple) and len(size) == 1 else size
 
 
-def _usable(source: FileSource, reporter: Reporter, *, masks: bool) -> FileSource:
-    """The cases that can be read, every one of them looked at; says how many are left out, and why."""
-    total = len(source.cases)
-    count = iter(range(1, total + 1))
-    found = examine(source, masks=masks, on_case=lambda: reporter.step("reading", next(count), total, {}))
-    if found.fatal:
-        raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
-    left_out = total - len(found.usable)
-    if found.problems:
-        reporter.say(
-            f"{len(found.problems)} problems with the data, {left_out} of {total} cases left out; `hebbseg check` lists all. "
-            f"First: {found.problems[0]}"
-        )
-    return source.with_cases(found.usable)
-
-
-def _number(text: str) -> float:
+def _share(text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from hebbseg.atomic_files import refuse_unwritable, write_json
 from hebbseg.data.cases import Case, ClassInfo, Problem, Source
 from hebbseg.data.io.image_file import Axes, Header
+from hebbseg.data.progress import Reporter
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import evaluate
 from hebbseg.evaluation.metrics import dice
-from hebbseg.reporting.plots.overlay import overlay
+from hebbseg.inference.predictor import Predictor
 from hebbseg.reporting.plots.figures import draw_grid
-from hebbseg.atomic_files import refuse_unwritable, write_json
-from hebbseg.data.progress import Reporter
+from hebbseg.reporting.plots.overlay import overlay
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.provenance import seen_among
-from hebbseg.inference.predictor import Predictor
 
 WORST = 6  # cases in worst.png
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from hebbseg import __version__
-from hebbseg.config import Settings, current_names, make_settings, without_effect
+from hebbseg.atomic_files import refuse_unwritable, write_json, write_text
+from hebbseg.config import Settings, settings_of_run
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
-from hebbseg.atomic_files import refuse_unwritable, write_json, write_text
 from hebbseg.runs.checkpoint import load_checkpoint, save_checkpoint
 
 Row = dict[str, Any]
@@ -57,7 +57,7 @@ class RunFolder:
             return self._state() if resume else None
         described = _describe(settings, split)
         if (self / "run.json").exists():
-            self._refuse_changes(self.description(), described)
+            self._refuse_changes(settings, split)
             if not (self / "split.json").exists():  # killed between the first file and the second
                 split.save(self / "split.json")
             return self._state()
@@ -71,11 +71,11 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise HebbsegError(f"{self / 'run.json'}: not readable ({error}). Restore it or start afresh.") from error
         assert isinstance(answer, dict)
-        return answer | {"settings": current_names(answer["settings"])} if "settings" in answer else answer
+        return answer
 
-    def begun_with(self) -> dict[str, Any]:
-        """The settings of the run that is here; none if there is none yet."""
-        return dict(self.description()["settings"]) if (self / "run.json").exists() else {}
+    def begun_with(self) -> Settings | None:
+        """The settings of the run that is here; None if there is none yet."""
+        return settings_of_run(self.description()["settings"]) if (self / "run.json").exists() else None
 
     def note(self, **values: Any) -> None:
         """Adds to ``run.json``."""
@@ -111,27 +111,28 @@ class RunFolder:
         writer.writerows(rows)
         write_text(self / name, text.getvalue())
 
-    def _refuse_changes(self, before: dict[str, Any], now: dict[str, Any]) -> None:
-        # A run of a version that did not have a setting yet was made with what is now its default.
-        old, new = make_settings("", {}).model_dump(mode="json") | before["settings"], now["settings"]
-        changed = [k for k in sorted((set(old) | set(new)) - without_effect(new["init"])) if old.get(k) != new.get(k)]
-        if changed:
-            listed = ", ".join(f"{key}: {old.get(key)!r} then, {new.get(key)!r} now" for key in changed)
+    def _refuse_changes(self, settings: Settings, split: Split) -> None:
+        before, begun = self.description(), self.begun_with()
+        assert begun is not None
+        if begun.identity() != settings.identity():
+            old, new = begun.flat(relevant=True), settings.flat(relevant=True)
+            changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+            listed = ", ".join(f"{name}: {old.get(name)!r} then, {new.get(name)!r} now" for name in changed)
             raise HebbsegError(
-                f"{self.path}: this run was begun with other settings ({listed}), so going on would mix two runs. "
-                "Repeat the settings it was begun with, or choose another output folder."
+                f"{self.path}: this run was started with other settings ({listed}), so resuming would mix two runs. "
+                "Repeat the settings it was started with, or choose another output folder."
             )
-        if before["split_hash"] != now["split_hash"]:
+        if before["split_hash"] != split.hash:
             raise HebbsegError(
-                f"{self.path}: the split is not the one this run was begun with (hash {before['split_hash'][:12]}… then, "
-                f"{now['split_hash'][:12]}… now): the data have changed since. Restore them, or choose another folder."
+                f"{self.path}: the split is not the one this run was started with (hash {before['split_hash'][:12]}… then, "
+                f"{split.hash[:12]}… now): the data have changed since. Restore them, or choose another folder."
             )
 
 
 def _describe(settings: Settings, split: Split) -> dict[str, Any]:
     return {
         "status": "running",
-        "settings": settings.model_dump(mode="json"),
+        "settings": settings.flat(),
         "seed": settings.seed,
         "split_hash": split.hash,
         "split_notes": list(split.provenance.notes),

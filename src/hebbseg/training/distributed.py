@@ -12,12 +12,13 @@ from hebbseg.errors import HebbsegError
 
 def make_fabric(settings: Settings) -> Fabric:
     """Devices, precision and processes of a run; `launched` starts the further processes."""
-    several = settings.devices * settings.num_nodes > 1
+    hardware = settings.hardware
+    several = hardware.devices * hardware.num_nodes > 1
     return available_fabric(
-        accelerator=settings.accelerator,
-        devices=settings.devices,
-        num_nodes=settings.num_nodes,
-        precision=settings.precision,
+        accelerator=hardware.accelerator,
+        devices=hardware.devices,
+        num_nodes=hardware.num_nodes,
+        precision=settings.finetune.precision,
         strategy="ddp" if several else "auto",
     )
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from hebbseg.networks.modes import modes_kept
+
 
 class WeightAverage:
     """An exponential moving average of a network's weights,
@@ -54,18 +56,16 @@ def recalibrate_norms(network: nn.Module, batches: Iterable[Tensor]) -> None:
     norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not norms:
         return
-    modes = {module: module.training for module in network.modules()}
     momenta = {norm: norm.momentum for norm in norms}
-    network.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # torch's word for a plain average over all batches
-        norm.train()
-    try:
-        for images in batches:
-            network(images)
-    finally:
-        for norm, momentum in momenta.items():
-            norm.momentum = momentum
-        for module, training in modes.items():
-            module.training = training
+    with modes_kept(network):
+        network.eval()
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # torch's word for a plain average over all batches
+            norm.train()
+        try:
+            for images in batches:
+                network(images)
+        finally:
+            for norm, momentum in momenta.items():
+                norm.momentum = momentum

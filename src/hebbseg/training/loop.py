@@ -1,153 +1,166 @@
 """Stage 2: the only training loop, whatever the method."""
 
-import hashlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from hebbseg.config import FinetuneSettings
 from hebbseg.data.batches import Batch, Batches
 from hebbseg.errors import HebbsegError
 from hebbseg.methods.base import Labelled, Method, Step
+from hebbseg.seeding import derive_seed
 from hebbseg.training.ema import WeightAverage
-from hebbseg.training.interrupt import Interrupted, Request
-from hebbseg.training.schedules import Schedule, rate_factor
+from hebbseg.training.schedules import rate_factor
+from hebbseg.training.session import Row, Session, State
 
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage2:
-    """How stage 2 learns; see `hebbseg.config.Settings` for what each means."""
-
-    updates: int = 1000
-    seed: int = 0
-    optimiser: str = "adamw"
-    learning_rate: float = 2e-3
-    encoder_rate: float = 1.0
-    weight_decay: float = 1e-2
-    schedule: Schedule = "cosine"
-    warm_up: float = 0.05
-    ema: float = 0.99
-    clip: float | None = 5.0
-    time_budget_s: float | None = None
-    validate_every: int = 50
-    patience: int = 10
-    rows: int = 100
-    """About how many lines the history gets."""
+ROWS = 100  # about how many lines the history gets
 
 
 def fit(
     method: Method,
     batches: Batches,
-    stage: Stage2,
+    settings: FinetuneSettings,
     *,
+    seed: int = 0,
     fabric: Fabric | None = None,
     validate: Callable[[nn.Module], float] | None = None,
-    state: dict[str, Any] | None = None,
-    save: Callable[[Callable[[], dict[str, Any]], bool], None] = lambda state, now: None,
-    report: Callable[[int, int, Row], None] = lambda step, total, row: None,
-    request: Request | None = None,
+    session: Session | None = None,
+    rows: int = ROWS,
 ) -> tuple[nn.Module, list[Row]]:
-    """Trains ``method`` and gives the network to keep (averaged weights, or the best on validation) and the history.
+    """Trains ``method`` and returns the network to keep (EMA weights, or the best on validation) and the history.
 
-    Everything random in update k comes from (seed, k), so a training that goes on from a saved state ends in the same
-    weights, bit for bit, as one that was never stopped.
+    Everything random in update k comes from (seed, k), so a resumed training ends in the same weights, bit for bit, as one
+    that was never stopped.
 
-    Arguments:
-        batches: give batch k; the loop asks for each once.
-        fabric: device, precision and processes; default one process on the processor.
-        validate: Dice of a network on the validation cases; the best one is kept, and no better one for
-            ``stage.patience`` looks ends the training. None trains to the end.
-        state: of an earlier call that was cut short.
-        save: called after every update with a function that makes the state, and whether it must be written now.
-        report: called after every update with (updates done, updates in all, newest row of the history).
-        request: looked at after every update; when made, the state is saved and `Interrupted` raised.
+    Args:
+        batches: gives batch k; each is asked for once.
+        fabric: device, precision and processes; default one process on the CPU.
+        validate: Dice of a network on the validation cases. The best network is kept, and training ends early after
+            ``settings.patience`` validations without improvement. None trains to the end.
+        rows: about how many lines the history gets.
     """
-    fabric = fabric or Fabric(accelerator="cpu", devices=1)
-    optimizer = _optimizer(method, stage)
-    average = WeightAverage(method.network, stage.ema).to(fabric.device) if stage.ema else None
-    log = _Log(every=max(1, stage.updates // stage.rows))
-    best: dict[str, Any] = {"dice": -1.0, "network": None, "looks_since": 0}
-    first, elapsed_before = 0, 0.0
-    if state is not None:
-        method.load_state_dict(state["method"])
-        optimizer.load_state_dict(state["optimizer"])
-        if average is not None:
-            average.load_state_dict(state["average"])
-        log.load_state_dict(state["log"])
-        best, first, elapsed_before = state["best"], state["step"], state["elapsed_s"]
-    wrapped, optimizer = fabric.setup(_AsGiven(method), optimizer)
+    fabric, session = fabric or Fabric(accelerator="cpu", devices=1), session or Session()
+    training = _Training(method, settings, fabric, max(1, settings.updates // rows))
+    if session.state is not None:
+        training.load_state_dict(session.state)
+    wrapped, training.optimizer = fabric.setup(_AsGiven(method), training.optimizer)
     method.train()
-    start = time.monotonic()
-
-    def elapsed() -> float:
-        return elapsed_before + time.monotonic() - start
-
-    def kept() -> nn.Module:
-        return method.network if average is None else average.network
-
-    for number in range(first, stage.updates):
-        progress = number / stage.updates
-        if stage.time_budget_s is not None:
-            progress = max(progress, _as_in_first(elapsed(), fabric) / stage.time_budget_s)
-        if progress >= 1 or best["looks_since"] >= stage.patience:
+    numbers = range(training.done, settings.updates)
+    for number, batch in zip(numbers, batches.from_step(training.done), strict=False):
+        progress = training.progress()
+        if progress >= 1 or training.best["looks_since"] >= settings.patience:
             break
-        rate = stage.learning_rate * rate_factor(stage.schedule, progress + 1 / stage.updates, stage.warm_up)
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group["relative_rate"]
-        batch = batches.batch(number)
-        torch.manual_seed(_seed(stage.seed, number, fabric.global_rank))
+        rate = training.set_learning_rate(progress)
+        torch.manual_seed(derive_seed(seed, "update", number, fabric.global_rank))
         step = Step(number=number, progress=progress, generator=batch.generator)
         given = (*_share(batch, fabric), step)
         terms = wrapped(lambda given=given: given)
         loss = torch.stack(list(terms.values())).sum()
-        value = float(loss.detach() if fabric.world_size == 1 else fabric.all_reduce(loss.detach()))
-        if not math.isfinite(value):
-            raise HebbsegError(
-                f"The loss became {value} at update {number}. Lower the learning rate (now {stage.learning_rate:g})"
-                f"{'' if stage.clip else ' or clip gradients'}, or look for broken images."
-            )
-        optimizer.zero_grad()
+        _refuse_divergence(loss, number, settings, fabric)
+        training.optimizer.zero_grad()
         fabric.backward(loss)
-        if stage.clip is not None:
-            fabric.clip_gradients(wrapped, optimizer, max_norm=stage.clip, error_if_nonfinite=False)
-        optimizer.step()
+        if settings.clip is not None:
+            fabric.clip_gradients(wrapped, training.optimizer, max_norm=settings.clip, error_if_nonfinite=False)
+        training.optimizer.step()
         method.after_step(step)
-        if average is not None:
-            average.include(method.network)
-        log.include(number, rate, terms)
+        training.include(rate, terms)
+        if validate is not None and (training.done % settings.validate_every == 0 or training.done == settings.updates):
+            training.validate(validate)
+        session.report(training.done, settings.updates, training.log.newest())
+        session.save(training.state_dict, session.stop_requested)
+        session.stop_if_requested(f"Stopped after update {training.done} of {settings.updates}.")
+    return training.best_network(), training.log.rows
 
-        done = number + 1
-        if validate is not None and (done % stage.validate_every == 0 or done == stage.updates):
-            _look(best, _as_in_first(validate(kept()), fabric), kept())
-            log.note(dice=best["last"])
-        stopping = request is not None and request.made
 
-        def current(done: int = done) -> dict[str, Any]:
-            return {
-                "step": done,
-                "elapsed_s": elapsed(),
-                "method": method.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "average": None if average is None else average.state_dict(),
-                "log": log.state_dict(),
-                "best": best,
-            }
+class _Training:
+    """All that changes while a method trains: what a checkpoint holds."""
 
-        report(done, stage.updates, log.newest())
-        save(current, stopping)
-        if stopping:
-            raise Interrupted(f"Stopped after update {done} of {stage.updates}.")
-    network = kept()
-    if best["network"] is not None:
-        network.load_state_dict(best["network"])
-    return network, log.rows
+    def __init__(self, method: Method, settings: FinetuneSettings, fabric: Fabric, rows_every: int) -> None:
+        self.method = method
+        self.settings = settings
+        self.fabric = fabric
+        self.optimizer: Any = _optimizer(method, settings)
+        self.average = WeightAverage(method.network, settings.ema).to(fabric.device) if settings.ema else None
+        self.log = _Log(every=rows_every)
+        self.best: dict[str, Any] = {"dice": -1.0, "network": None, "looks_since": 0}
+        self.done = 0
+        self._elapsed_before, self._start = 0.0, time.monotonic()
+
+    @property
+    def network(self) -> nn.Module:
+        """The one that is evaluated: averaged weights where there are some."""
+        return self.method.network if self.average is None else self.average.network
+
+    def progress(self) -> float:
+        """Share of the updates that is done, or of the time limit if that is more."""
+        share = self.done / self.settings.updates
+        if self.settings.time_budget_s is None:
+            return share
+        return max(share, _as_in_first(self._elapsed(), self.fabric) / self.settings.time_budget_s)
+
+    def set_learning_rate(self, progress: float) -> float:
+        factor = rate_factor(self.settings.schedule, progress + 1 / self.settings.updates, self.settings.warm_up)
+        rate = self.settings.learning_rate * factor
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["relative_rate"]
+        return rate
+
+    def include(self, rate: float, terms: dict[str, Tensor]) -> None:
+        """Counts an update that was made."""
+        if self.average is not None:
+            self.average.include(self.method.network)
+        self.log.include(self.done, rate, terms)
+        self.done += 1
+
+    def validate(self, validate: Callable[[nn.Module], float]) -> None:
+        dice = _as_in_first(validate(self.network), self.fabric)
+        self.best["last"] = dice
+        self.best["looks_since"] += 1
+        if dice > self.best["dice"]:
+            kept = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+            self.best.update(dice=dice, looks_since=0, network=kept)
+        self.log.note(dice=dice)
+
+    def best_network(self) -> nn.Module:
+        if self.best["network"] is not None:
+            self.network.load_state_dict(self.best["network"])
+        return self.network
+
+    def state_dict(self) -> State:
+        return {
+            "step": self.done,
+            "elapsed_s": self._elapsed(),
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "log": self.log.state_dict(),
+            "best": self.best,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.method.load_state_dict(state["method"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.log.load_state_dict(state["log"])
+        self.best, self.done, self._elapsed_before = state["best"], state["step"], state["elapsed_s"]
+
+    def _elapsed(self) -> float:
+        return self._elapsed_before + time.monotonic() - self._start
+
+
+def _refuse_divergence(loss: Tensor, number: int, settings: FinetuneSettings, fabric: Fabric) -> None:
+    value = float(loss.detach() if fabric.world_size == 1 else fabric.all_reduce(loss.detach()))
+    if not math.isfinite(value):
+        raise HebbsegError(
+            f"The loss became {value} at update {number}. Lower the learning rate (now {settings.learning_rate:g})"
+            f"{'' if settings.clip else ' or clip gradients'}, or look for broken images."
+        )
 
 
 class _AsGiven(nn.Module):
@@ -166,18 +179,18 @@ class _AsGiven(nn.Module):
         return terms
 
 
-def _optimizer(method: Method, stage: Stage2) -> torch.optim.Optimizer:
+def _optimizer(method: Method, settings: FinetuneSettings) -> torch.optim.Optimizer:
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for name, weight in method.named_parameters():
         if weight.requires_grad:
-            relative = stage.encoder_rate if "encoder" in name.split(".") else 1.0
+            relative = settings.encoder_rate if "encoder" in name.split(".") else 1.0
             # Biases and norm layers hold no features to forget.
-            decay = stage.weight_decay if weight.dim() > 1 else 0.0
+            decay = settings.weight_decay if weight.dim() > 1 else 0.0
             groups.setdefault((relative, decay), []).append(weight)
     options = [{"params": p, "relative_rate": r, "weight_decay": d} for (r, d), p in groups.items()]
-    if stage.optimiser == "sgd":
-        return torch.optim.SGD(options, lr=stage.learning_rate, momentum=0.9, nesterov=True)
-    return torch.optim.AdamW(options, lr=stage.learning_rate)
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(options, lr=settings.learning_rate, momentum=0.9, nesterov=True)
+    return torch.optim.AdamW(options, lr=settings.learning_rate)
 
 
 def _share(batch: Batch, fabric: Fabric) -> tuple[Labelled, Tensor | None]:
@@ -195,20 +208,6 @@ def _share(batch: Batch, fabric: Fabric) -> tuple[Labelled, Tensor | None]:
 def _as_in_first(value: float, fabric: Fabric) -> float:
     """The first process's value: where processes decided by their own, one would stop and the others wait for it."""
     return value if fabric.world_size == 1 else float(fabric.broadcast(value))
-
-
-def _seed(seed: int, step: int, rank: int) -> int:
-    digest = hashlib.sha256(f"{seed}/update/{step}/{rank}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
-
-
-def _look(best: dict[str, Any], dice: float, network: nn.Module) -> None:
-    best["last"] = dice
-    if dice > best["dice"]:
-        weights = {name: value.detach().clone() for name, value in network.state_dict().items()}
-        best.update(dice=dice, network=weights, looks_since=0)
-    else:
-        best["looks_since"] += 1
 
 
 class _Log:

@@ -1,6 +1,6 @@
 """Which classes the masks of a set have, found by looking at all of them, where nobody said."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from hebbseg.data.cases import ClassInfo, DataError, Problem
 from hebbseg.data.io.formats import read_labels
+from hebbseg.data.io.image_file import RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.label_map import BLACK, Value
 from hebbseg.data.labels.masks import SAY_THRESHOLD, MaskOptions, MaskRule, hex_colour, pack_colours, unpack_colour
@@ -27,12 +28,12 @@ _COLOUR_NAMES: dict[tuple[int, ...], str] = {
 _SAY_INSTANCES = "If every object has its own number, pass --instances; if they are classes, name them: --label-map."
 
 
-def find_rule(paths: Sequence[Path], options: MaskOptions) -> MaskRule:
+def find_rule(paths: Sequence[Path], options: MaskOptions, read: Callable[[Path], RawMask] = read_labels) -> MaskRule:
     """Looks at every mask of a set and finds its classes; problems worth telling come with the rule.
 
     Raises `DataError` where guessing would be wrong: soft edges, fractions, too many values to be classes.
     """
-    looked_at = list(parallel_map(_summarise, paths))
+    looked_at = list(parallel_map(lambda path: _summarize(path, read), paths))
     summaries = [summary for summary in looked_at if isinstance(summary, _Summary)]
     failures = [failure for failure in looked_at if isinstance(failure, DataError)]
     if failures and not summaries:
@@ -59,10 +60,10 @@ class _Summary:
     palette: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-def _summarise(path: Path) -> _Summary | DataError:
+def _summarize(path: Path, read: Callable[[Path], RawMask]) -> _Summary | DataError:
     """A file that cannot be read gives its error: reading its case says so, and the other masks still count."""
     try:
-        raw = read_labels(path)
+        raw = read(path)
     except DataError as error:
         return error
     if raw.colour:

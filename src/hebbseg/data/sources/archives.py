@@ -1,23 +1,16 @@
 """Data still in its zip: unpacked once into a cache, never outside of it."""
 
 import hashlib
-import os
 import shutil
 import stat
 import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
+from hebbseg.data.cache import cache_folder
 from hebbseg.data.cases import DataError
 
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
-
-
-def cache_folder() -> Path:
-    """``$HEBBSEG_CACHE``, else ``$XDG_CACHE_HOME/hebbseg``, else ``~/.cache/hebbseg``."""
-    if "HEBBSEG_CACHE" in os.environ:
-        return Path(os.environ["HEBBSEG_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hebbseg"
 
 
 def is_archive(path: Path) -> bool:

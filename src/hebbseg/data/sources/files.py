@@ -11,11 +11,13 @@ import numpy as np
 
 from hebbseg.data.cases import Case, ClassInfo, DataError, Problem
 from hebbseg.data.io.formats import axes_of, match_axes, read_header, read_image, read_labels
-from hebbseg.data.io.image_file import Axes, Header
+from hebbseg.data.io.image_file import Axes, Header, RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, to_indices, two_classes
 from hebbseg.errors import HebbsegError
+
+LABELS_KEPT_BYTES = 2**30
 
 
 class FileSource:
@@ -48,6 +50,7 @@ class FileSource:
         self.cases = tuple(self._with_spacing_as_given(case) for case in cases)
         self.masks = masks or MaskOptions()
         self._listing_problems = tuple(problems)
+        self._labels: dict[Path, RawMask] = {}
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -77,7 +80,7 @@ class FileSource:
         if any(len(files) > 1 for files in labelled):
             # One file per object: each is foreground where it is not 0.
             return MaskRule(classes=two_classes(255, self.masks.names))
-        return find_rule([files[0] for files in labelled], self.masks)
+        return find_rule([files[0] for files in labelled], self.masks, self._labels_kept)
 
     def image(self, case: Case) -> np.ndarray:
         """(C, *spatial) with the source's C, in the file's own number type."""
@@ -102,12 +105,19 @@ class FileSource:
         rule = self.rule
         merged: np.ndarray | None = None
         for path in case.mask:
-            raw = read_labels(path)
+            raw = self._labels.pop(path, None) or read_labels(path)
             indices = match_axes(to_indices(raw, rule, path), raw.axes, self._image_axes(case), dims=self.spatial_dims)
             self._refuse_other_size(indices.shape, case, path)
             merged = indices if merged is None else np.maximum(merged, indices)
         assert merged is not None
         return np.ascontiguousarray(merged)
+
+    def _labels_kept(self, path: Path) -> RawMask:
+        """Decodes a mask and keeps it, while memory allows, for `mask` to take: finding the classes reads every mask."""
+        raw = read_labels(path)
+        if sum(kept.values.nbytes for kept in list(self._labels.values())) < LABELS_KEPT_BYTES:
+            self._labels[path] = raw
+        return raw
 
     def with_cases(self, cases: Sequence[Case]) -> "FileSource":
         """The same source with other cases of its own, such as those that can be read; nothing is looked at again."""

@@ -1,6 +1,5 @@
 """Generated data: ``phantom:glands`` and its siblings. No download, no files, the same images on every machine."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from hebbseg.data.cases import Case, ClassInfo, Problem
 from hebbseg.data.phantoms import atrium, glands, lesions, pupils
 from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.seeding import digest
 
 Draw = Callable[[np.random.Generator, Any, tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
 
@@ -183,5 +183,5 @@ def _joined(size: tuple[int, ...]) -> str:
 
 
 def _generator(seed: int, kind: str, what: str, index: int) -> np.random.Generator:
-    word = int.from_bytes(hashlib.sha256(f"{kind}/{what}".encode()).digest()[:8], "little")
+    word = int.from_bytes(digest(kind, what)[:8], "little")
     return np.random.default_rng(np.random.SeedSequence([seed, word, index]))

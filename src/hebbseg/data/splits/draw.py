@@ -5,7 +5,6 @@ Order is drawn by hashing, not by a random number generator: names are sorted by
 and a case added later does not move the others.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from fractions import Fraction
 
 from hebbseg.data.cases import Case
 from hebbseg.errors import HebbsegError
+from hebbseg.seeding import digest
 
 Unit = list[Case]
 
@@ -24,7 +24,7 @@ def drawn_order(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
         >>> drawn_order(["b", "a", "c"], seed=0, purpose="labelled") == drawn_order("abc", seed=0, purpose="labelled")
         True
     """
-    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{purpose}/{name}".encode()).digest())
+    return sorted(names, key=lambda name: digest(seed, purpose, name))
 
 
 def drawn_units(cases: Sequence[Case], *, seed: int, purpose: str, notes: list[str]) -> list[Unit]:

@@ -92,17 +92,6 @@ class Split:
             )
         return split
 
-    def check_against(self, source: Source) -> None:
-        """Raises if the source lacks a case of this split (it names another data set, or files were moved)."""
-        known = {case.id for case in source.cases}
-        roles = (*self.training.images, *self.training.validation, *self.test)
-        missing = sorted(set(roles) - known)
-        if missing:
-            raise HebbsegError(
-                f"The split (drawn from {self.provenance.source}) names {len(missing)} cases that {source.name} does "
-                f"not have, first {missing[0]!r}. Use the data it was drawn from, or draw a new split."
-            )
-
     def _content(self) -> dict[str, Any]:
         return {
             "format": FORMAT,

@@ -38,7 +38,7 @@ def perform_apart(task: Task) -> None:
         raise Interrupted("Stopped; everything up to the last checkpoint is saved.")
     if code:
         raise HebbsegError(
-            f"its {task.settings.devices} × {task.settings.num_nodes} processes ended with exit code {code}"
+            f"its {task.settings.hardware.devices} × {task.settings.hardware.num_nodes} processes ended with exit code {code}"
         )
 
 

@@ -10,6 +10,7 @@ from PIL import ImageDraw, ImageFont
 
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import Case, ClassInfo, Source
+from hebbseg.reporting.plots.overlay import displayable
 
 # Distinct under the common colour blindnesses (Okabe and Ito), after the first: a green no stain and no skin has.
 CLASS_COLOURS = np.asarray(
@@ -81,7 +82,7 @@ def middle_slice(source: Source, case: Case, classes: Sequence[ClassInfo]) -> tu
         mask = None if mask is None else mask.take(index, axis=axis)
     if getattr(source, "axes", "zyx") == "xyz":
         image, mask = image.transpose(0, 2, 1), None if mask is None else mask.T
-    pixels = _to_8_bit(image)
+    pixels = displayable(image[:3] if len(image) >= 3 else image[:1])
     return (np.moveaxis(pixels, 0, -1) if len(pixels) == 3 else pixels[0]), mask  # (3, H, W) → (H, W, 3)
 
 
@@ -107,16 +108,6 @@ def _touches_other(classes: np.ndarray) -> np.ndarray:
     padded = np.pad(classes, 1, mode="edge")
     neighbours = (padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:])
     return np.logical_or.reduce([neighbour != classes for neighbour in neighbours])
-
-
-def _to_8_bit(image: np.ndarray) -> np.ndarray:
-    """(C, H, W) → one or three channels of uint8; other than 8 bit is stretched from its 1st to its 99th percentile."""
-    image = image[:3] if len(image) >= 3 else image[:1]
-    if image.dtype == np.uint8:
-        return image
-    values = np.nan_to_num(image.astype(np.float32), posinf=0, neginf=0)
-    low, high = np.percentile(values, (1, 99))
-    return (255 * ((values - low) / max(float(high - low), 1e-9)).clip(0, 1)).astype(np.uint8)
 
 
 def _draw_header(sheet: Pillow.Image, name: str, shown: int, total: int, classes: Sequence[ClassInfo]) -> None:

@@ -53,7 +53,7 @@ def overlay(
     if target is not None and target.shape != mask.shape:
         raise HebbsegError(f"target has shape {target.shape} and mask {mask.shape}; they must be of one shape.")
     channels = image if image.ndim > mask.ndim else image[None]
-    rgb = _displayable(channels if channels.shape[0] == 3 else channels[:1].repeat(3, axis=0))
+    rgb = displayable(channels if channels.shape[0] == 3 else channels[:1].repeat(3, axis=0))
     steps = np.ones(mask.ndim) if spacing is None else np.asarray(spacing, dtype=float) / min(spacing)
     stretch = steps.round().astype(int)
     stretch *= max(1, -(-longer_side // int((stretch * mask.shape).max())))
@@ -67,7 +67,7 @@ def overlay(
             colours,
             np.delete(stretch, axis),
         )
-        for axis, position in enumerate(_middle(mask, target))
+        for axis, position in enumerate(middle(mask, target))
     ]
     return _side_by_side(panels)
 
@@ -101,16 +101,18 @@ def _contour(classes: np.ndarray, thickness: int) -> np.ndarray:
     return inside & ~interior
 
 
-def _displayable(channels: np.ndarray) -> np.ndarray:
+def displayable(channels: np.ndarray) -> np.ndarray:
+    """As uint8; other than 8 bit is stretched from its 1st to its 99th percentile, infinite values are 0."""
     if channels.dtype == np.uint8:
         return channels
-    values = np.nan_to_num(channels.astype(np.float64))
+    values = np.nan_to_num(channels.astype(np.float64), posinf=0, neginf=0)
     low, high = np.percentile(values, (1, 99))
     scaled = (values - low) / (high - low) if high > low else np.zeros_like(values)
     return (scaled.clip(0, 1) * 255).round().astype(np.uint8)
 
 
-def _middle(mask: np.ndarray, target: np.ndarray | None) -> list[int]:
+def middle(mask: np.ndarray, target: np.ndarray | None = None) -> list[int]:
+    """The median position of the foreground on each axis, of the mask or else the target; else of the whole volume."""
     for candidate in (mask, target):
         if candidate is not None and candidate.any():
             return [int(np.median(where)) for where in np.nonzero(candidate)]
