@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from hebbseg.errors import HebbsegError, did_you_mean
@@ -113,6 +123,9 @@ class PretrainSettings(Section):
     temperature: float = Field(
         0.1, gt=0, description="temperature t of SWTA's softmax; small values approach one winner"
     )
+    rule_options: Options = Field(
+        default_factory=dict, description="parameters of the rule besides the temperature, as in rule_options.gain=2"
+    )
     transpose: Literal["tsa", "s", "tsa-literal", "off"] = Field("tsa", description="rule for transposed convolutions")
     part: Literal["encoder", "decoder", "all"] = Field("encoder", description="part of the network that learns")
     levels: Text = Field(
@@ -207,6 +220,11 @@ class FinetuneSettings(Section):
     patience: int = Field(10, ge=1, description="early stopping: validations without improvement before training ends")
     tta: Literal["none", "flips", "flips+rot"] = Field("none", description="test-time augmentation")
 
+    @field_validator("method_options")
+    @classmethod
+    def _current_names(cls, value: Options, info: ValidationInfo) -> Options:
+        return current_options(info.data.get("method", ""), value)
+
 
 class HardwareSettings(Section):
     """How a run is computed. Changes nothing in what is computed, up to rounding."""
@@ -293,6 +311,17 @@ OLD_NAMES = {
     "pretrain_optimiser": "pretrain_optimizer",
 }  # fmt: skip
 """How version 0.1 spelled a setting; still accepted."""
+OLD_OPTIONS = {"unimatch": {"earned": "dice_gated"}}
+"""Method → how version 0.1 named its options; still accepted."""
+
+
+def current_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a method under their current names."""
+    names = OLD_OPTIONS.get(method, {})
+    for old, new in names.items():
+        if old in options and new in options:
+            raise HebbsegError(f"Method {method}: {old} is the former name of {new}. Give {new} alone.")
+    return {names.get(name, name): value for name, value in options.items()}
 
 
 def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:

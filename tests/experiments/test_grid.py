@@ -73,7 +73,7 @@ def test_what_auto_stands_for_is_part_of_a_run_and_not_of_its_stage_1(
 ) -> None:
     arms = [{"name": method, "init": "hebbian", "method": method} for method in ("auto", "supervised")]
     before = tiny_tasks(tmp_path, arms=arms, baseline=None)
-    monkeypatch.setitem(methods.AUTO_OPTIONS, "earned", False)
+    monkeypatch.setitem(methods.AUTO_OPTIONS, "dice_gated", False)
     changed = {task.id for task in before} - {task.id for task in tiny_tasks(tmp_path, arms=arms, baseline=None)}
     assert changed == {task.id for task in runs(before) if task.settings.finetune.method == "auto"}
 
@@ -81,7 +81,7 @@ def test_what_auto_stands_for_is_part_of_a_run_and_not_of_its_stage_1(
 def test_a_probe_does_not_care_what_auto_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probe = {"kind": "probe", "table": "probe", "arms": [{"name": "Hebbian", "init": "hebbian"}], "baseline": None}
     before = {task.id for task in tiny_tasks(tmp_path, **probe)}
-    monkeypatch.setitem(methods.AUTO_OPTIONS, "earned", False)
+    monkeypatch.setitem(methods.AUTO_OPTIONS, "dice_gated", False)
     assert {task.id for task in tiny_tasks(tmp_path, **probe)} == before
 
 
@@ -289,3 +289,12 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert command(monkeypatch, "grid", recipe, "--data", "nothing") == 2
     assert command(monkeypatch, "grid", recipe, "--executor", "slurm") == 2
     assert "'local', 'ray'" in capsys.readouterr().err
+
+
+def test_the_former_name_of_an_option_is_the_same_run(tmp_path: Path) -> None:
+    def ids(option: str) -> set[str]:
+        options = {"pseudo_loss": "dice", option: True}
+        arms = [{"name": "UniMatch", "init": "random", "method": "unimatch", "method_options": options}]
+        return {task.id for task in tiny_tasks(tmp_path, arms=arms, baseline=None)}
+
+    assert ids("earned") == ids("dice_gated")

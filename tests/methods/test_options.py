@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hebbseg import UNet
+from hebbseg.config import make_settings
 from hebbseg.errors import HebbsegError
 from hebbseg.methods import METHODS, make_method, method_help
 from hebbseg.methods.base import Method, Parts
@@ -131,3 +132,14 @@ def test_parts_are_the_base_constructor():
     """`Parts` says for subclasses what `Method` takes."""
     taken = set(inspect.signature(Method.__init__).parameters) - {"self"}
     assert taken == set(Parts.__annotations__)
+
+
+def test_the_former_name_of_an_option_is_accepted():
+    assert method("unimatch", options={"earned": True}).dice_gated
+    assert make_settings("d", {"method": "unimatch", "method_options": {"earned": True}}).finetune.method_options == {
+        "dice_gated": True
+    }
+    with pytest.raises(HebbsegError, match="earned is the former name of dice_gated"):
+        make_settings("d", {"method": "unimatch", "method_options": {"earned": True, "dice_gated": True}})
+    with pytest.raises(HebbsegError, match="Method fixmatch has no option 'earned'"):
+        method("fixmatch", options={"earned": True})

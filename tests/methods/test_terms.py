@@ -247,12 +247,12 @@ def test_unimatch(shape, pseudo_loss):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("pseudo_loss", ["ce", "dice"])
-def test_unimatch_that_must_earn_its_weight(shape, pseudo_loss):
+def test_dice_gated_unimatch(shape, pseudo_loss):
     (labelled, u), terms = batch(**shape), {}
-    for earned in (False, True):
-        options = {"threshold": 0.6, "earned": earned, "pseudo_loss": pseudo_loss}
+    for dice_gated in (False, True):
+        options = {"threshold": 0.6, "dice_gated": dice_gated, "pseudo_loss": pseudo_loss}
         m = method("unimatch", options=options, **shape)
-        terms[earned] = m(labelled, u, step())
+        terms[dice_gated] = m(labelled, u, step())
     dice = literal.foreground_dice(probabilities(m.network, labelled.images), labelled.masks.numpy())
     assert 0 < dice < 1
     for name in ("features", "strong"):
@@ -261,18 +261,18 @@ def test_unimatch_that_must_earn_its_weight(shape, pseudo_loss):
 
 
 @pytest.mark.parametrize("pseudo_loss", ["ce", "dice"])
-def test_unimatch_that_calls_all_background_does_not_teach_itself_to_if_it_must_earn_it(pseudo_loss):
+def test_dice_gated_unimatch_that_predicts_background_alone_is_not_taught_by_itself(pseudo_loss):
     """The failure on volumes: its own labels keep it where it is, and only the masks pull it away."""
     (labelled, u), pull = batch(), {}
-    for earned in (False, True):
-        m = method("unimatch", options={"earned": earned, "pseudo_loss": pseudo_loss})
+    for dice_gated in (False, True):
+        m = method("unimatch", options={"dice_gated": dice_gated, "pseudo_loss": pseudo_loss})
         with torch.no_grad():
             m.network.head.weight *= 0.1
             m.network.head.bias[0] += 6
         assert not literal.argmax(probabilities(m.network, u)).any()
         terms = m(labelled, u, step())
         (terms["features"] + terms["strong"]).backward()
-        pull[earned] = float(m.network.head.bias.grad.norm())
+        pull[dice_gated] = float(m.network.head.bias.grad.norm())
     assert 0 < pull[True] < 0.02 * pull[False]
 
 

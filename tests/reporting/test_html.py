@@ -148,7 +148,7 @@ def test_pictures_of_real_runs(trained: Path, tmp_path: Path) -> None:
     alts = " ".join(str(image["alt"]) for image in outline.images)
     for said in (
         "test cases of phantom glands with target and predictions of Supervised at 20 % labels",
-        "predictions of Hebbian SWTA at 20 %, 100 % labels",
+        "predictions of Supervised + Hebbian SWTA at 20 %, 100 % labels",
         "Three slices of atrium",
         "Surfaces of target and predictions of atrium",
         "filters of encoder.level1.conv1, the first layer that learned, before and after stage 1",

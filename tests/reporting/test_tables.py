@@ -15,10 +15,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from hebbseg.errors import HebbsegError
+from hebbseg.reporting.arm_names import arm_of, dataset_of
 from hebbseg.reporting.charts import Picture, gain_arrows, learning_curves, variant_bars
 from hebbseg.reporting.comparison import Comparison, comparisons
 from hebbseg.reporting.published import published
-from hebbseg.reporting.results import RunResult, arm_of, dataset_of, read_results
+from hebbseg.reporting.results import RunResult, read_results
 from hebbseg.reporting.sections import headlines
 from hebbseg.reporting.tables.ablations import (
     diagnostics_table,
@@ -310,11 +311,18 @@ def test_names_of_runs_without_a_recipe() -> None:
     names = [dataset_of(data) for data in ("glas:/d/x", "phantom:glands?n=3", "my/lab data/", "nnunet:/d/Dataset01")]
     assert names == ["glas", "phantom glands", "lab data", "Dataset01"]
     settings = described("d", {})["settings"]
-    assert arm_of(settings) == ("Hebbian SWTA", None)
-    assert arm_of(settings | {"part": "all", "transpose": "s"}) == ("Hebbian SWTA-S", None)
+    assert arm_of(settings) == ("Supervised + Hebbian SWTA", None)
+    assert arm_of(settings | {"part": "all", "transpose": "s"}) == ("Supervised + Hebbian SWTA-S", None)
     assert arm_of(settings | {"init": "random"}) == ("Supervised", None)
     assert arm_of(settings | {"method": "cps"}) == ("CPS + Hebbian SWTA", "CPS")
-    assert arm_of(settings | {"init": "vae"}) == ("VAE", None)
+    assert arm_of(settings | {"init": "vae", "init_options": {"latent": 8}}) == ("Supervised + VAE (latent=8)", None)
+    assert arm_of(settings | {"init": "w/first.safetensors"}) == ("Supervised + weights of first.safetensors", None)
+    assert arm_of(settings | {"init": "random", "method": "mean-teacher"}) == ("Mean Teacher", None)
+    assert arm_of(settings | {"init": "elsewhere", "method": "unknown"}) == ("unknown + elsewhere", "unknown")
+    gated = settings | {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "dice_gated": True}}
+    assert arm_of(gated) == ("Default (UniMatch, dice-gated)", "UniMatch, dice-gated")
+    assert arm_of(gated | {"rule": "hpca"}) == ("UniMatch, dice-gated + Hebbian HPCA", "UniMatch, dice-gated")
+    assert arm_of(settings | {"init": "random", "method": "unimatch"}) == ("UniMatch", None)
 
 
 def test_runs_without_a_recipe_differ_by_their_settings(tmp_path: Path) -> None:
@@ -327,17 +335,24 @@ def test_runs_without_a_recipe_differ_by_their_settings(tmp_path: Path) -> None:
     (comparison,) = comparisons(read_results([tmp_path]).runs)
     assert comparison.labels[0] == "Supervised (updates 300)"
     rows = {row[0]: row[2] for row in shown(paired_table(comparison))}
-    assert rows["Hebbian SWTA (temperature 0.05, updates 1000)"] == "+6.0"
+    assert rows["Supervised + Hebbian SWTA (temperature 0.05, updates 1000)"] == "+6.0"
     assert len(rows) == 4
 
 
 def test_options_of_a_method_are_part_of_its_name_and_keep_no_run_from_its_baseline(tmp_path: Path) -> None:
     write(tmp_path / "supervised", described("d", {"init": "random"}), summary(0.5))
-    default = {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "earned": True}}
+    default = {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "dice_gated": True}}
     write(tmp_path / "default", described("d", default), summary(0.6))
     (comparison,) = comparisons(read_results([tmp_path]).runs)
     rows = {row[0]: row[2] for row in shown(paired_table(comparison))}
-    assert rows == {"Unimatch (pseudo_loss=dice earned=True) + Hebbian SWTA": "+10.0"}
+    assert rows == {"Default (UniMatch, dice-gated)": "+10.0"}
+
+
+def test_a_run_of_an_earlier_version_has_the_name_of_today(tmp_path: Path) -> None:
+    run = described("d", {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "dice_gated": True}})
+    run["settings"]["method_options"] = {"pseudo_loss": "dice", "earned": True}
+    write(tmp_path / "old", run, summary(0.6))
+    assert [run.arm for run in read_results([tmp_path]).runs] == ["Default (UniMatch, dice-gated)"]
 
 
 def test_the_same_run_counts_once(tmp_path: Path) -> None:

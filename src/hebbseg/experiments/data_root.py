@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hebbseg.data.sources import SOURCES
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.data.sources import GROUP, SOURCES, is_source
+from hebbseg.errors import HebbsegError, did_you_mean, known_names
 
 VARIABLE = "HEBBSEG_DATA"
 
@@ -22,8 +22,10 @@ def locate(source: str, roots: Sequence[Path]) -> str:
     kind, colon, place = source.partition(":")
     if not colon:
         kind, place = "", source
-    elif kind not in SOURCES:
-        raise HebbsegError(f"source = {source!r}: unknown kind {kind!r}. {did_you_mean(kind, SOURCES)}")
+    elif not is_source(kind):
+        raise HebbsegError(
+            f"source = {source!r}: unknown kind {kind!r}. {did_you_mean(kind, known_names(SOURCES, GROUP))}"
+        )
     if kind == "phantom":
         from hebbseg.data.sources.phantom import phantom
 

@@ -5,8 +5,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +14,10 @@ from hebbseg.data.splits.draw import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
-from hebbseg.methods import AUTO, auto_method, check_method
+from hebbseg.methods import AUTO, WITH_UNLABELLED, auto_method, check_method, method_class
 from hebbseg.networks.factory import UNET
-from hebbseg.pretraining.initializers import INITS, check_init
+from hebbseg.pretraining.hebbian import make_rule
+from hebbseg.pretraining.initializers import check_init, is_initializer
 from hebbseg.runs.preflight import check_network
 
 WITHOUT_STAGE_1 = frozenset({"random"})
@@ -25,7 +25,7 @@ WITHOUT_STAGE_1 = frozenset({"random"})
 
 @dataclass(frozen=True, kw_only=True)
 class Stage1Fit:
-    """Weights of stage 1 that runs begin with: those of network 0, or 1 for methods that have two."""
+    """Weights of stage 1 that runs begin with: those of network 0, or 1, 2, … for methods that have several."""
 
     key: str
     settings: Settings
@@ -48,7 +48,7 @@ class GridRun:
     kind: Literal["train", "probe"]
     settings: Settings
     note: dict[str, Any]
-    stage1: tuple[Stage1Fit, ...]
+    stage1: tuple[Stage1Fit, ...] = ()
 
 
 def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
@@ -60,6 +60,7 @@ def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
         except HebbsegError as error:
             raise HebbsegError(f"{_where(recipe, run.note['dataset'], run.note['arm'])}: {error}") from None
     _refuse_twins(recipe, runs)
+    runs = [replace(run, stage1=_stage1(run, recipe)) for run in runs]
     # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
     return sorted(runs, key=lambda run: (run.settings.seed, run.settings.data.fold or 0))
 
@@ -106,7 +107,6 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
         settings = make_settings(place, given)
     except HebbsegError as error:
         raise HebbsegError(f"{_where(recipe, data, arm.name)}: {error}") from None
-    known_by = identity(data, recipe.data[data].source)
     note: dict[str, Any] = {
         "recipe": recipe.name,
         "title": recipe.title,
@@ -118,7 +118,7 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     }
     note |= {"baseline": recipe.baseline} if recipe.baseline else {}
     note |= {"gain_over": arm.gain_over} if arm.gain_over else {}
-    facts = _facts(settings, known_by)
+    facts = _facts(settings, recipe, data)
     if recipe.kind == "train" and settings.finetune.method == AUTO:
         # What it stands for is a default, too; whether all images have masks is not known yet.
         facts["method"] = auto_method(unlabelled=1, network=settings.network.name)
@@ -129,20 +129,21 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
         kind=recipe.kind,
         settings=settings,
         note=note,
-        stage1=_stage1(settings, known_by, recipe.kind),
     )
 
 
 _SHORT = {"labelled": "", "seed": "s", "fold": "f", "temperature": "t"}
 
 
-def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ...]:
+def _stage1(run: GridRun, recipe: Recipe) -> tuple[Stage1Fit, ...]:
     """None where there is no stage 1, or where it is a file that exists already."""
-    if settings.pretrain.init in WITHOUT_STAGE_1 or settings.pretrain.init not in INITS:
+    settings = run.settings
+    if settings.pretrain.init in WITHOUT_STAGE_1 or not is_initializer(settings.pretrain.init):
         return ()
-    networks = 2 if kind == "train" and settings.finetune.method == "cps" else 1
+    method = WITH_UNLABELLED if settings.finetune.method == AUTO else settings.finetune.method
+    networks = method_class(method).networks if run.kind == "train" else 1
     # Stage 1 sees no mask and ends before stage 2 begins.
-    facts = _facts(settings.changed(labelled="0"), known_by)
+    facts = _facts(settings.changed(labelled="0"), recipe, run.note["dataset"])
     del facts["finetune"]
     return tuple(
         Stage1Fit(key=f"{settings.pretrain.init}-{_hash(facts | {'number': n})}", settings=settings, network=n)
@@ -150,9 +151,9 @@ def _stage1(settings: Settings, known_by: str, kind: str) -> tuple[Stage1Fit, ..
     )
 
 
-def _facts(settings: Settings, known_by: str) -> dict[str, Any]:
+def _facts(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any]:
     """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run."""
-    return settings.changed(data=known_by).identity()
+    return settings.changed(data=identity(data, recipe.data[data].source)).identity()
 
 
 def _hash(facts: dict[str, Any]) -> str:
@@ -171,8 +172,9 @@ def _check(settings: Settings, kind: str) -> None:
     if kind == "probe" and network != UNET:
         raise HebbsegError(f"a probe reads the levels of the UNet, and network={network} has none. Leave it out.")
     check_network(settings)
-    _check_method(settings.finetune.method, tuple(settings.finetune.method_options.items()), network)
+    check_method(settings.finetune.method, settings.finetune.method_options, network=network)
     check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
+    make_rule(settings.pretrain)
     if settings.data.fold is not None and settings.data.folds is None:
         raise HebbsegError(f"fold={settings.data.fold}: of how many? Say so in the settings, as in folds = 10.")
     if (
@@ -188,11 +190,6 @@ def _check(settings: Settings, kind: str) -> None:
             f"folds={settings.data.folds} and test={settings.data.test!r}: a fold is the test side already. "
             "Leave one of them out."
         )
-
-
-@cache
-def _check_method(name: str, options: tuple[tuple[str, Any], ...], network: str) -> None:
-    check_method(name, dict(options), network=network)
 
 
 def _refuse_twins(recipe: Recipe, runs: list[GridRun]) -> None:

@@ -30,7 +30,7 @@ from hebbseg.training.interrupt import interrupt_requests
 
 
 def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Dataset, reporter: Reporter) -> None:
-    """Stage 1 of network number ``network`` (0, or 1 for methods that have two), resumable; leaves `WEIGHTS` in ``folder``."""
+    """Stage 1 of network number ``network`` (from 1 on for methods with several), resumable; leaves `WEIGHTS` in ``folder``."""
     # Without masks, as stage 1 needs none: a regime that the data are too few for is the matter of the runs that ask for it.
     training = draw_split(settings.changed(labelled="0"), dataset.source).training
     fabric = make_fabric(settings)

@@ -14,12 +14,12 @@ so a rule needs only to name its gate and its reconstruction; `hebbseg.hebbian.p
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import HebbsegError, look_up
 from hebbseg.hebbian.fast_softmax import softmax_across_units
 
 
@@ -99,4 +99,14 @@ class HebbianPCA:
         return y
 
 
-RULES: dict[str, type[Hebb] | type[SoftWTA] | type[HebbianPCA]] = {"hebb": Hebb, "swta": SoftWTA, "hpca": HebbianPCA}
+RULES: dict[str, type[Rule]] = {"hebb": Hebb, "swta": SoftWTA, "hpca": HebbianPCA}
+
+
+def rule_class(name: str) -> type[Rule]:
+    """The class behind a name, built in or from an entry point in ``hebbseg.rules``."""
+    found = look_up(name, RULES, "rule", "hebbseg.rules")
+    if not (is_dataclass(found) and all(hasattr(found, part) for part in ("reconstruction", "competitive", "gate"))):
+        raise HebbsegError(
+            f"Rule {name!r}: {found!r} is not a dataclass with reconstruction, competitive and gate(y, dim)."
+        )
+    return found

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from hebbseg.config import current_options
 from hebbseg.data.augment.views import Augment
 from hebbseg.errors import HebbsegError, look_up
 from hebbseg.methods.base import Method
@@ -38,14 +39,15 @@ METHODS: dict[str, type[Method]] = {
 AUTO = "auto"
 # What auto is where images have no mask; studies/study.md says why.
 WITH_UNLABELLED = "unimatch"
-AUTO_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "earned": True}
+AUTO_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "dice_gated": True}
+AUTO_TITLE = "UniMatch, dice-gated"
 FOR_ANY_NETWORK: dict[str, Any] = {"feature_view": False}
 
 
 def check_method(name: str, options: Mapping[str, Any], *, network: str = UNET) -> None:
     """Raises an error where the name or one of the options is wrong, or where the method cannot train this network."""
     if name != AUTO:
-        own = checked_options(name, method_class(name), options)
+        own = checked_options(name, method_class(name), current_options(name, options))
         if network != UNET and method_class(name).needs_unet and own.get("feature_view", True):
             fitting = ", ".join(other for other, cls in METHODS.items() if not cls.needs_unet)
             without = ", or set method_options.feature_view=false" if "feature_view" in own else ""
@@ -69,10 +71,22 @@ def auto_method(*, unlabelled: int, network: str = UNET) -> tuple[str, dict[str,
 
 
 def method_class(name: str) -> type[Method]:
-    """The class behind a name, or an error that says which names there are."""
-    found = look_up(name, dict(METHODS), "method")
-    assert isinstance(found, type) and issubclass(found, Method)
+    """The class behind a name, built in or from an entry point in ``hebbseg.methods``."""
+    found = look_up(name, METHODS, "method", "hebbseg.methods")
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise HebbsegError(f"Method {name!r}: {found!r} is not a subclass of hebbseg.methods.base.Method.")
     return found
+
+
+def method_title(name: str, options: Mapping[str, Any]) -> str:
+    """A method in reports: its title, and the options that were given."""
+    if (name, options) == (WITH_UNLABELLED, AUTO_OPTIONS):
+        return AUTO_TITLE
+    try:
+        title = method_class(name).title or name
+    except HebbsegError:  # of a package that is not installed here
+        title = name
+    return f"{title} ({options_text(options)})" if options else title
 
 
 def make_method(
@@ -91,7 +105,7 @@ def make_method(
         options: the method's own, by name; see `options_of`.
     """
     cls = method_class(name)
-    own = checked_options(name, cls, options or {})
+    own = checked_options(name, cls, current_options(name, options or {}))
     return cls(network=network, another=another, loss=loss, augment=augment, **own)
 
 
@@ -106,5 +120,5 @@ def method_help(name: str) -> str:
 
 
 def options_text(options: Mapping[str, Any], *, prefix: str = "") -> str:
-    """As one would write them: ``pseudo_loss=dice earned=true``."""
+    """As one would write them: ``pseudo_loss=dice dice_gated=true``."""
     return " ".join(f"{prefix}{name}={str(value).lower()}" for name, value in options.items())

@@ -44,15 +44,19 @@ class Method(nn.Module):
     A subclass holds all networks it trains as submodules, so that its ``state_dict`` is all that a checkpoint needs.
     ``network`` is the one that is kept in the end. Networks that follow (teachers) have ``requires_grad`` off.
     Its own options are typed keywords of its constructor, with the values of the original paper as defaults and a line
-    each under "Options" in its docstring: the command line and the docs take them from there.
+    each under "Options" in its docstring: the command line and the docs take them from there. ``title`` is its name in
+    reports, ``networks`` how many networks start from weights of stage 1: the given one, and one for each call of
+    ``another``.
 
     Args:
         network: initialised already.
-        another: makes a further network, initialised the same way from another seed; for methods with two.
+        another: makes a further network, initialised the same way from another seed; for methods with several.
         loss: the supervised criterion, ``"dice+ce"`` or ``"dice"``.
         augment: gives strong views; default `Augment` with its own strengths.
     """
 
+    title: ClassVar[str] = ""
+    networks: ClassVar[int] = 1
     uses_unlabelled: ClassVar[bool] = True
     needs_unet: ClassVar[bool] = False
     """Whether it reads the UNet's encoder and decoder, so that no other network will do (unless feature_view=False)."""

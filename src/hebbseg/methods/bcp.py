@@ -69,6 +69,8 @@ class BidirectionalCopyPaste(Method):
         largest_part: keep only the largest part of each class in a pseudo label
     """
 
+    title = "BCP"
+
     def __init__(
         self,
         *,

@@ -34,6 +34,7 @@ class CrossConsistency(Method):
 
     needs_unet = True
     network: UNet
+    title = "CCT"
 
     def __init__(
         self,

@@ -25,6 +25,9 @@ class CrossPseudoSupervision(Method):
         ramp_share: part of the training after which λ has its full value
     """
 
+    title = "CPS"
+    networks = 2
+
     def __init__(
         self, *, weight: Weight = 1.5, ramp: Ramp = "constant", ramp_share: Share = 1.0, **parts: Unpack[Parts]
     ) -> None:

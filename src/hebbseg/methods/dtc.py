@@ -56,6 +56,7 @@ class DualTaskConsistency(Method):
 
     needs_unet = True
     network: UNet
+    title = "DTC"
 
     def __init__(
         self,

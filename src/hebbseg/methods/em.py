@@ -28,6 +28,8 @@ class EntropyMinimisation(Method):
         ramp_share: part of the training after which λ has its full value
     """
 
+    title = "EM"
+
     def __init__(
         self, *, weight: Weight = 5.0, ramp: Ramp = "linear", ramp_share: Share = 1.0, **parts: Unpack[Parts]
     ) -> None:

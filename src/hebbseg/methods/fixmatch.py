@@ -29,6 +29,8 @@ class FixMatch(Method):
         cutmix: chance that a box of the strong view shows another image of the batch
     """
 
+    title = "FixMatch"
+
     def __init__(
         self,
         *,

@@ -27,6 +27,8 @@ class MeanTeacher(Method):
         noise: standard deviation of η in units of the image's own, clipped at twice that
     """
 
+    title = "Mean Teacher"
+
     def __init__(
         self,
         *,

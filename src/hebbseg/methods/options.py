@@ -1,9 +1,10 @@
-"""A method's options: found in its constructor, explained in its docstring, checked before it is made."""
+"""The options of a method, rule or initializer: its keywords, explained in its docstring, checked before it is called."""
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
@@ -15,6 +16,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
+Owner = type | Callable[..., Any]
+"""What has options: a class, by the keywords of its constructor, or a function, by its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,7 @@ class Option:
     description: str
 
 
-def options_of(cls: type) -> list[Option]:
+def options_of(cls: Owner) -> list[Option]:
     """The options of a method: keywords of its own constructor that have a default."""
     explained = _explained(inspect.getdoc(cls) or "")
     return [
@@ -36,17 +39,15 @@ def options_of(cls: type) -> list[Option]:
     ]
 
 
-def checked_options(owner: str, cls: type, options: Mapping[str, Any], *, kind: str = "Method") -> dict[str, Any]:
+def checked_options(owner: str, cls: Owner, options: Mapping[str, Any], *, kind: str = "Method") -> dict[str, Any]:
     """The options with their right types, or an error that names the option, what it got and what it takes."""
     fields = _signature(cls)
     for name in options:
         if name not in fields:
             remedy = did_you_mean(name, fields) if fields else "It has no options."
             raise HebbsegError(f"{kind} {owner} has no option {name!r}. {remedy}")
-    # pydantic's stub wants literal keywords.
-    model: Any = create_model(cls.__name__, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
     try:
-        made = model(**options)
+        made = _model(cls)(**options)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
@@ -55,7 +56,7 @@ def checked_options(owner: str, cls: type, options: Mapping[str, Any], *, kind: 
     return {name: getattr(made, name) for name in fields}
 
 
-def help_text(method: str, cls: type) -> str:
+def help_text(method: str, cls: Owner) -> str:
     """What ``--help-method`` prints: the docstring without its list of options, then the options with their defaults."""
     about = re.split(r"\n\s*Options:\n", inspect.getdoc(cls) or "")[0].rstrip()
     options = options_of(cls)
@@ -69,9 +70,16 @@ def _shown(default: Any) -> str:
     return f"{default:.3g}" if isinstance(default, float) else str(default)
 
 
-def _signature(cls: type) -> dict[str, tuple[Any, Any]]:
-    """Name → (type, default) of every keyword that only this method has."""
-    constructor = cls.__dict__.get("__init__")
+@cache
+def _model(cls: Owner) -> Any:
+    # pydantic's stub wants literal keywords.
+    return create_model("Options", __config__=ConfigDict(extra="forbid"), **_signature(cls))  # type: ignore[call-overload]
+
+
+@cache
+def _signature(cls: Owner) -> dict[str, tuple[Any, Any]]:
+    """Name → (type, default) of every keyword of its own."""
+    constructor = cls if inspect.isfunction(cls) else cls.__dict__.get("__init__")
     if constructor is None:
         return {}
     hints = get_type_hints(constructor, include_extras=True)
@@ -102,6 +110,6 @@ def _in_words(hint: Any) -> str:
         return " or ".join(get_args(hint))
     base, limits = (hint, []) if get_origin(hint) is not Annotated else (get_args(hint)[0], get_args(hint)[1].metadata)
     words = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
-    kind = {float: "number", int: "whole number", bool: "true or false", str: "text"}[base]
+    kind = {float: "number", int: "whole number", bool: "true or false", str: "text"}.get(base, str(base))
     bounds = [words[key].format(getattr(limit, key)) for limit in limits for key in words if hasattr(limit, key)]
     return ", ".join([kind, *bounds])

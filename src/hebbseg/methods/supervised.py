@@ -10,6 +10,7 @@ from hebbseg.methods.base import Labelled, Method, Step
 class Supervised(Method):
     """L = Dice (+ cross-entropy) on the labelled images."""
 
+    title = "Supervised"
     uses_unlabelled: ClassVar[bool] = False
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:

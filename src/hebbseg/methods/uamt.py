@@ -42,6 +42,8 @@ class UncertaintyAwareMeanTeacher(MeanTeacher):
         passes: T, stochastic passes of the teacher
     """
 
+    title = "UAMT"
+
     def __init__(
         self,
         *,

@@ -30,13 +30,14 @@ class UniMatch(Method):
         ramp_share: part of the training after which λ has its full value
         threshold: τ, the probability from which a pseudo label is trusted
         pseudo_loss: H, what compares a prediction with its trusted pseudo label
-        earned: D is the Dice of the foreground in the batch's labelled images, as whoever misses it there should teach
-            nobody; else 1
+        dice_gated: D is the foreground Dice on the labelled images of the batch, so that a network that misses the
+            foreground there does not learn from its own pseudo-labels; else D = 1
         feature_view: use p_f, which needs the UNet; without it, the two strong views count ½ each
         dropout: chance that a channel of the harmed features is removed
         cutmix: chance that a box of a strong view shows another image of the batch
     """
 
+    title = "UniMatch"
     needs_unet = True
     network: UNet
 
@@ -48,7 +49,7 @@ class UniMatch(Method):
         ramp_share: Share = 1.0,
         threshold: Share = 0.95,
         pseudo_loss: Literal["ce", "dice"] = "ce",
-        earned: bool = False,
+        dice_gated: bool = False,
         feature_view: bool = True,
         dropout: Rate = 0.5,
         cutmix: Share = 0.5,
@@ -60,7 +61,7 @@ class UniMatch(Method):
         self.ramp_share = ramp_share
         self.threshold = threshold
         self.pseudo_loss = pseudo_loss
-        self.earned = earned
+        self.dice_gated = dice_gated
         self.feature_view = feature_view
         self.dropout = dropout
         self.cutmix = cutmix
@@ -91,7 +92,7 @@ class UniMatch(Method):
                 each.append(mixed(x.roll(1, dims=0), x, boxes))
         for p, q, c in zip(net(torch.cat(views)).chunk(2), labels, confidences, strict=True):
             terms.append((0.25 if self.feature_view else 0.5) * self._distance(p, q, c))
-        D = foreground_dice(logits[:known], labelled.masks) if self.earned else 1.0
+        D = foreground_dice(logits[:known], labelled.masks) if self.dice_gated else 1.0
         λ = D * self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:known], labelled.masks),

@@ -54,6 +54,7 @@ class PyramidConsistency(Method):
 
     needs_unet = True
     network: UNet
+    title = "URPC"
 
     def __init__(
         self,

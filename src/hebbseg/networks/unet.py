@@ -29,7 +29,7 @@ def normalisation(norm: str, spatial_dims: int, channels: int) -> nn.Module:
         "group": lambda: nn.GroupNorm(max(n for n in range(1, 9) if channels % n == 0), channels),
         "none": nn.Identity,
     }
-    make = look_up(norm, dict(table), "norm")
+    make = look_up(norm, table, "norm")
     assert callable(make)
     module = make()
     assert isinstance(module, nn.Module)

@@ -15,14 +15,21 @@ from hebbseg.config import PretrainSettings
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict, diagnose
 from hebbseg.hebbian.plasticity import Plasticity, matches
-from hebbseg.hebbian.rules import RULES, Rule, SoftWTA
+from hebbseg.hebbian.rules import Rule, rule_class
+from hebbseg.methods.options import checked_options, options_of
 from hebbseg.networks.factory import called_layers
 from hebbseg.networks.modes import modes_kept, without_dropout
 from hebbseg.training.session import Row, Session, State
 
 
 def make_rule(settings: PretrainSettings) -> Rule:
-    return SoftWTA(temperature=settings.temperature) if settings.rule == "swta" else RULES[settings.rule]()
+    """The rule with its parameters; raises if its name or a parameter is wrong."""
+    cls, options = rule_class(settings.rule), settings.rule_options
+    if "temperature" in options:
+        raise HebbsegError("rule_options.temperature: the temperature is a setting itself. Write temperature=VALUE.")
+    if any(option.name == "temperature" for option in options_of(cls)):
+        options = {"temperature": settings.temperature, **options}
+    return cls(**checked_options(settings.rule, cls, options, kind="Rule"))
 
 
 def make_plasticity(network: nn.Module, settings: PretrainSettings, layers: tuple[str, ...] | None) -> Plasticity:

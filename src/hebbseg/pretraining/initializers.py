@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from hebbseg.config import PretrainSettings
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
 from hebbseg.hebbian.diagnostics import LayerDiagnostics
-from hebbseg.methods.options import checked_options
+from hebbseg.methods.options import Owner, checked_options, options_of
 from hebbseg.networks.factory import UNET, as_described
 from hebbseg.networks.model_file import load_model
 from hebbseg.networks.unet import UNet
@@ -80,14 +80,14 @@ def hebbian(network: nn.Module, context: Context) -> Initialized:
     return Initialized(history=result.history, diagnostics=result.diagnostics)
 
 
-def vae(network: UNet, context: Context) -> Initialized:
+def vae(network: UNet, context: Context, **options: Any) -> Initialized:
     """A variational auto-encoder on all training images; its encoder and decoder are the network's."""
-    return _by_pretext(VariationalAutoEncoder(network=network, **context.options), context)
+    return _by_pretext(VariationalAutoEncoder(network=network, **options), context)
 
 
-def superpix(network: UNet, context: Context) -> Initialized:
+def superpix(network: UNet, context: Context, **options: Any) -> Initialized:
     """Superpixels of all training images, found again in transformed copies."""
-    return _by_pretext(SuperpixelEpisodes(network=network, **context.options), context)
+    return _by_pretext(SuperpixelEpisodes(network=network, **options), context)
 
 
 def _by_pretext(pretext: Pretext, context: Context) -> Initialized:
@@ -96,43 +96,73 @@ def _by_pretext(pretext: Pretext, context: Context) -> Initialized:
     return Initialized(history=history)
 
 
-INITS: dict[str, Callable[[Any, Context], Initialized]] = {
-    "hebbian": hebbian,
-    "random": random,
-    "random-rescaled": random_rescaled,
-    "vae": vae,
-    "superpix": superpix,
+@dataclass(frozen=True, kw_only=True)
+class Initializer:
+    """A way to initialize weights.
+
+    Args:
+        title: its name in reports.
+        function: called with the network, the context and the options as keywords.
+        options: the class or function whose keywords are the options; default ``function``.
+        needs_unet: trains the encoder and decoder of `UNet`, and no other network.
+    """
+
+    title: str
+    function: Callable[..., Initialized]
+    options: Owner | None = None
+    needs_unet: bool = False
+
+
+INITIALIZERS: dict[str, Initializer] = {
+    "hebbian": Initializer(title="Hebbian", function=hebbian),
+    "random": Initializer(title="Random", function=random),
+    "random-rescaled": Initializer(title="Random, rescaled", function=random_rescaled),
+    "vae": Initializer(title="VAE", function=vae, options=VariationalAutoEncoder, needs_unet=True),
+    "superpix": Initializer(title="SuperpixSSL", function=superpix, options=SuperpixelEpisodes, needs_unet=True),
 }
-WITH_OPTIONS: dict[str, type[nn.Module]] = {"vae": VariationalAutoEncoder, "superpix": SuperpixelEpisodes}
-"""The initialisations that have options of their own, and whose constructor's keywords these are."""
+GROUP = "hebbseg.initializers"
+
+
+def is_initializer(name: str) -> bool:
+    """Whether it is the name of an initializer, built in or from an entry point, and not a file of weights."""
+    return name in INITIALIZERS or name in known_names(INITIALIZERS, GROUP)
+
+
+def initializer(name: str) -> Initializer:
+    """The initializer behind a name; an entry point may also be the plain function."""
+    found: Any = look_up(name, INITIALIZERS, "initializer", GROUP)
+    return found if isinstance(found, Initializer) else Initializer(title=name, function=found)
 
 
 def check_init(name: str, options: Mapping[str, Any] | None = None, *, network: str = UNET) -> dict[str, Any]:
-    """The options with their right types; raises unless ``name`` is an initialisation or a file of pre-trained weights."""
-    if name in WITH_OPTIONS and network != UNET:
+    """The options with their right types; raises unless ``name`` is an initializer or a file of pre-trained weights."""
+    if is_initializer(name):
+        found = initializer(name)
+        owner = found.options or found.function
+        if found.needs_unet and network != UNET:
+            raise HebbsegError(
+                f"init={name} trains the UNet's encoder and decoder, which network={network} does not have. "
+                f"Use init hebbian or random, or network={UNET}."
+            )
+    elif Path(name).is_file():
+        owner = initialize_network  # a file has no options
+    else:
         raise HebbsegError(
-            f"init={name} trains the UNet's encoder and decoder, which network={network} does not have. "
-            f"Use init hebbian or random, or network={UNET}."
+            f"init={name!r} is neither an initializer nor a file of pre-trained weights. "
+            f"{did_you_mean(name, known_names(INITIALIZERS, GROUP))}"
         )
-    if name not in INITS and not Path(name).is_file():
+    if options and not options_of(owner):
         raise HebbsegError(
-            f"init={name!r} is neither an initialisation nor a file of pre-trained weights. {did_you_mean(name, INITS)}"
+            f"init_options={dict(options)}: init {name} has no options of its own. The parameters of Hebbian learning (rule, "
+            "temperature, whiten, …) are settings themselves: see --list-settings."
         )
-    if name in WITH_OPTIONS:
-        return checked_options(name, WITH_OPTIONS[name], options or {}, kind="Init")
-    if options:
-        raise HebbsegError(
-            f"init_options={dict(options)}: init {name} has none of its own; {' and '.join(WITH_OPTIONS)} have. "
-            "What Hebbian learning takes (rule, temperature, whiten, …) are settings themselves: see --list-settings."
-        )
-    return {}
+    return checked_options(name, owner, options or {}, kind="Init")
 
 
 def initialize_network(name: str, network: nn.Module, context: Context) -> Initialized:
-    """Gives ``network`` its first weights, in place."""
-    check_init(name)
-    if name in INITS:
-        return INITS[name](network, context)
+    """Initializes ``network`` in place."""
+    if is_initializer(name):
+        return initializer(name).function(network, context, **context.options)
     weights, _ = load_model(Path(name))
     output = f"{context.output}."
     shared = {key: value for key, value in weights.items() if not key.startswith(output)}

@@ -9,14 +9,15 @@ from typing import Any
 
 from hebbseg.config import settings_of_run
 from hebbseg.errors import HebbsegError
+from hebbseg.reporting.arm_names import BASELINE, arm_of, dataset_of
 from hebbseg.reporting.find_runs import find_runs
 
 METRICS = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
-BASELINE = "Supervised"
-METHOD_NAMES = {"em": "EM", "uamt": "UAMT", "cct": "CCT", "cps": "CPS", "urpc": "URPC", "dtc": "DTC", "bcp": "BCP"}
-INIT_NAMES = {"vae": "VAE", "superpix": "SuperpixSSL", "random-rescaled": "Random, rescaled"}
 # Settings that say which arm, regime or repetition a run is.
-NAMED_ELSEWHERE = {"data", "labelled", "folds", "fold", "seed", "init", "method", "method_options", "rule", "transpose"}
+NAMED_ELSEWHERE = {
+    "data", "labelled", "folds", "fold", "seed", "init", "init_options", "method", "method_options", "rule", "rule_options",
+    "transpose",
+}  # fmt: skip
 
 Pair = tuple[int | None, int]
 
@@ -210,35 +211,6 @@ def _percent(labelled: str, folder: Path) -> float | None:
         return 100 * len(training["labelled"]) / (len(training["labelled"]) + len(training["unlabelled"]))
     except (_Unusable, ValueError, KeyError, TypeError, ZeroDivisionError):
         return None
-
-
-def dataset_of(data: str) -> str:
-    """``glas:PATH`` → glas, ``phantom:glands?n=12`` → phantom glands, a folder → its name."""
-    name, colon, place = data.partition(":")
-    if colon and name == "phantom":
-        return f"phantom {place.partition('?')[0]}"
-    if colon and name not in ("folder", "nnunet") and len(name) > 1:  # one letter is a drive
-        return name
-    return Path(place if colon and len(name) > 1 else data).name or data
-
-
-def arm_of(settings: Mapping[str, Any]) -> tuple[str, str | None]:
-    """The name of an arm that no recipe names, and of the arm it would be without its first stage."""
-    init, method = str(settings["init"]), str(settings["method"])
-    first = INIT_NAMES.get(init, f"weights of {Path(init).name}")
-    if init == "hebbian":
-        rule = (
-            f"{settings['rule']}"
-            if settings.get("part") == "encoder"
-            else f"{settings['rule']}-{settings['transpose']}"
-        )
-        first = f"Hebbian {rule.upper()}"
-    second = METHOD_NAMES.get(method, method.replace("_", " ").capitalize())
-    if options := settings.get("method_options"):
-        second += f" ({' '.join(f'{name}={value}' for name, value in options.items())})"
-    if init == "random":
-        return (BASELINE if method == "supervised" else second), None
-    return (first, None) if method == "supervised" else (f"{second} + {first}", second)
 
 
 def _with_varied_settings(runs: Iterable[RunResult]) -> list[RunResult]:

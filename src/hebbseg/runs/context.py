@@ -17,12 +17,12 @@ from hebbseg.inference.predictor import Predictor
 from hebbseg.networks.factory import UNET, build_network, default_options
 from hebbseg.pretraining.hebbian import choose_layers
 from hebbseg.pretraining.initializers import (
-    INITS,
     Context,
     Initialized,
     check_init,
     check_weights,
     initialize_network,
+    is_initializer,
 )
 from hebbseg.runs.dataset import Dataset, for_all_axes
 from hebbseg.training.session import Session
@@ -82,7 +82,7 @@ class RunContext:
     def initialize(self, classes: int, seed: int, session: Session | None = None) -> tuple[nn.Module, Initialized]:
         """Stage 1: a network with its initial weights."""
         settings = self.settings.pretrain
-        if settings.init not in INITS:
+        if not is_initializer(settings.init):
             check_weights(Path(settings.init), self.network_options(classes))
         network = build_network(**self.network_options(classes), seed=seed).to(self.fabric.device)
         batches = self.batches(unlabelled=False, augmented=False, seed=seed)

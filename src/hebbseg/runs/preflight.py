@@ -12,7 +12,8 @@ from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.methods import check_method
 from hebbseg.networks.factory import UNET, build_network, called_layers, default_options, find_factory
-from hebbseg.pretraining.initializers import INITS, check_init, check_weights
+from hebbseg.pretraining.hebbian import make_rule
+from hebbseg.pretraining.initializers import check_init, check_weights, is_initializer
 from hebbseg.runs.context import network_options
 from hebbseg.runs.dataset import draw_split, for_all_axes
 from hebbseg.training.tensorboard import require_tensorboard
@@ -25,6 +26,7 @@ def check_settings(settings: Settings) -> None:
     network = settings.network.name
     check_method(settings.finetune.method, settings.finetune.method_options, network=network)
     check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
+    make_rule(settings.pretrain)
     check_network(settings)
     if settings.hardware.tensorboard:
         require_tensorboard()
@@ -77,7 +79,7 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
             )
     if settings.network.name != UNET:
         _check_forward(settings, source)
-    if settings.pretrain.init not in INITS:
+    if not is_initializer(settings.pretrain.init):
         check_weights(Path(settings.pretrain.init), network_options(settings, source, classes=2))
     try:
         split = draw_split(settings, source)

@@ -1,6 +1,7 @@
 """Both stages of a run: initial weights, then fine-tuning."""
 
 from collections.abc import Callable
+from itertools import count
 
 from torch import nn
 
@@ -22,10 +23,10 @@ from hebbseg.training.interrupt import Interrupted, Request
 from hebbseg.training.loop import fit
 from hebbseg.training.session import Row, Session, State
 
-SEEDS_APART = 1_000_003  # between the networks of a method that has two
+SEEDS_APART = 1_000_003  # between the networks of a method that has several
 
 Initialize = Callable[[RunContext, int], tuple[nn.Module, Initialized]]
-"""Gives network number 0 (or 1, for methods that have two) of a run with its initial weights."""
+"""Gives network number 0 (or 1, 2, … for methods that have several) of a run with its initial weights."""
 
 
 def stage1_session(
@@ -66,12 +67,13 @@ def train_stages(
             network, first = context.initialize(classes, settings.seed, session)
         else:
             network, first = initialize(context, 0)
-        before, state2 = first.history, None
+        before, state2, numbers = first.history, None, count(1)
         _save_stage1(context, folder, network, first)
 
         def another() -> nn.Module:
-            second = settings.seed + SEEDS_APART
-            return (initialize(context, 1) if initialize else context.initialize(classes, second))[0]
+            number = next(numbers)
+            seed = settings.seed + number * SEEDS_APART
+            return (initialize(context, number) if initialize else context.initialize(classes, seed))[0]
 
     def save(make: Callable[[], State], now: bool) -> None:
         whole = lambda: {"stage": "fit", "history": before, "state": make()}  # noqa: E731

@@ -18,7 +18,7 @@ from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import AUTO, auto_method, options_text
 from hebbseg.networks.factory import UNET
 from hebbseg.networks.model_file import save_model
-from hebbseg.pretraining.initializers import INITS
+from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
 from hebbseg.reporting.plots.figures import draw_grid, draw_history
 from hebbseg.reporting.plots.overlay import overlay
 from hebbseg.runs.context import RunContext
@@ -86,9 +86,9 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     """Stage 1 alone, with or without masks on disk; returns the file of weights that ``--init FILE`` takes."""
     reporter = reporter or Quiet()
     check_settings(settings)
-    if settings.pretrain.init not in INITS:
+    if not is_initializer(settings.pretrain.init):
         raise HebbsegError(
-            f"init={settings.pretrain.init}: stage 1 does not start from a file of weights. {did_you_mean('', INITS)}"
+            f"init={settings.pretrain.init}: stage 1 does not start from a file of weights. {did_you_mean('', INITIALIZERS)}"
         )
     fabric = make_fabric(settings)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
@@ -131,7 +131,7 @@ def _data(
 
 def _note_of_weights(settings: Settings, split: Split, reporter: Reporter) -> dict[str, Any]:
     """For run.json: the file of weights that a run starts from, and a warning if they have seen its test cases."""
-    if settings.pretrain.init in INITS:
+    if is_initializer(settings.pretrain.init):
         return {}
     weights = Path(settings.pretrain.init).absolute()
     warning = start_has_seen(weights, split.test)

@@ -12,9 +12,9 @@ from hebbseg.data.sources.archives import is_archive, unpacked
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import below, text
 from hebbseg.data.sources.tables import with_groups
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
 
-# Name → module with a function of that name. All but phantom take a folder and MaskOptions.
+# Name → module with a function of that name. All but phantom take a folder and MaskOptions and return a Source.
 SOURCES: dict[str, str] = {
     "folder": "folder",
     "nnunet": "nnunet",
@@ -25,6 +25,7 @@ SOURCES: dict[str, str] = {
     "dsb2018": "dsb2018",
     "phantom": "phantom",
 }
+GROUP = "hebbseg.sources"
 NATIVE_LAYOUTS = ("glas", "ph2", "hmeps", "la", "dsb2018")
 
 
@@ -69,8 +70,10 @@ def open_source(
         instances=instances,
     )
     path = _folder(Path(place).expanduser())
-    source: FileSource = _function(name or _detect(path, str(spec)))(path, masks)
+    source: Source = _function(name or _detect(path, str(spec)))(path, masks)
     if group is not None:
+        if not isinstance(source, FileSource):
+            raise HebbsegError(f"group={group}: the cases of {str(spec)!r} are not files; their groups are their own.")
         source.cases = tuple(with_groups(source.cases, group, source.root))
     return source
 
@@ -89,20 +92,27 @@ def _split(spec: str | Path) -> tuple[str | None, str]:
     name, colon, place = whole.partition(":")
     if isinstance(spec, Path) or not colon or Path(whole).exists():
         return None, whole
-    if name in SOURCES:
+    if is_source(name):
         if not place:
             raise HebbsegError(
                 f"{whole!r}: what comes after the colon? Write {name}:{'NAME' if name == 'phantom' else 'PATH'}."
             )
         return name, place
     if len(name) > 1 and not {"/", "\\"} & set(name):
-        raise HebbsegError(f"Unknown data source {name!r} in {whole!r}. {did_you_mean(name, SOURCES)}")
+        raise HebbsegError(
+            f"Unknown data source {name!r} in {whole!r}. {did_you_mean(name, known_names(SOURCES, GROUP))}"
+        )
     return None, whole
 
 
+def is_source(name: str) -> bool:
+    """Whether it is the name of a source, built in or from an entry point."""
+    return name in SOURCES or name in known_names(SOURCES, GROUP)
+
+
 def _function(name: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(import_module(f"hebbseg.data.sources.{SOURCES[name]}"), name)
-    return function
+    found: Any = look_up(name, SOURCES, "data source", GROUP)
+    return getattr(_module(name), name) if name in SOURCES else found
 
 
 def _folder(path: Path) -> Path:
