@@ -5,20 +5,25 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # Two test processes of one thread each, or one of two: never more threads than cores.
 export OMP_NUM_THREADS ?= 1
+# Real images for tests and benchmarks; empty, and so without effect, if there are none.
+export HEBBSEG_DATA ?= $(realpath ../shared/data)
 
-.PHONY: demo test check format bench docs clean
+.PHONY: demo test coverage check format bench docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,tensorboard,export]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,tensorboard,export,cluster]'
 	touch $(READY)
 
 demo: $(READY)          ## built-in data, no download
-	OMP_NUM_THREADS=$$(nproc) $(BIN)/hebbseg demo
+	$(BIN)/hebbseg demo
 
-test: $(READY)          ## every test; those on real images skip where there are none
+test: $(READY)          ## every test; see CONTRIBUTING.md for what is skipped
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+coverage: $(READY)      ## every test, with coverage: half as much time again, so CI does not run it
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=hebbseg --cov-report=term:skip-covered
 
 check: $(READY)         ## lint, format, types
 	$(BIN)/ruff check .
@@ -32,8 +37,8 @@ format: $(READY)
 bench: $(READY)         ## ratios measured side by side in one run, written to benchmarks/bench.csv
 	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m benchmarks
 
-docs: $(READY)          ## pages made from the code itself; runs every example in the docs
+docs: $(READY)          ## writes docs/options.md from the settings and runs the examples in the docstrings
 	$(BIN)/python -m docs
 
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

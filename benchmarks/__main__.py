@@ -36,15 +36,13 @@ def main(names: list[str]) -> None:
         table.add_row(row["suite"], row["name"], *numbers, row["required"], "yes" if row["held"] else "NO")
     console.print(table)
     path = Path(__file__).parent / "bench.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and names:
-        with path.open(newline="") as file:
+        with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["suite"] not in names] + rows
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[-1]))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[-1]), lineterminator="\n")
         writer.writeheader()
-        for row in rows:
-            writer.writerow({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
+        writer.writerows({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 if __name__ == "__main__":

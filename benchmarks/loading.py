@@ -1,6 +1,6 @@
 """The training loader against MONAI's transforms in a DataLoader doing the same work, and against the network's step.
 
-Real images where there are some (see tests/realdata.py), else phantoms. Samples per second; image and mask each.
+Real images from the folder that HEBBSEG_DATA names, else phantoms. Samples per second; image and mask each.
 """
 
 import os
@@ -29,9 +29,8 @@ BOTH = ("image", "mask")
 
 
 def source_of(name: str, folder: str, otherwise: str) -> Source:
-    place = os.environ.get("HEBBSEG_DATA")
-    root = Path(place) if place else Path(__file__).resolve().parents[2] / "shared" / "data"
-    return open_source(f"{name}:{root / folder}" if (root / folder).is_dir() else otherwise)
+    root = os.environ.get("HEBBSEG_DATA")
+    return open_source(f"{name}:{Path(root, folder)}" if root and Path(root, folder).is_dir() else otherwise)
 
 
 class CaseFiles(Dataset):

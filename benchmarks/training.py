@@ -1,16 +1,19 @@
 """The training loop against a bare one, and an epoch of stage 1 against a supervised epoch over the same images."""
 
 import copy
+from collections.abc import Iterator
+from itertools import count
 
 import torch
 
 from benchmarks.timing import Row, row, seconds
 from hebbseg import UNet
+from hebbseg.config import FinetuneSettings, PretrainSettings
 from hebbseg.data.batches import Batch
 from hebbseg.methods import make_method
 from hebbseg.methods.losses import segmentation_loss
-from hebbseg.pretraining.hebbian import Stage1, pretrain
-from hebbseg.training.loop import Stage2, fit
+from hebbseg.pretraining.hebbian import pretrain
+from hebbseg.training.loop import fit
 
 UPDATES = 11  # an epoch over the 85 training images of GlaS
 SIZE = 8, 3, 128, 128
@@ -23,16 +26,17 @@ class Constant:
         self.images = torch.rand(SIZE)
         self.masks = torch.randint(2, (SIZE[0], *SIZE[2:]))
 
-    def batch(self, step: int) -> Batch:
-        return Batch(
-            step=step, images=self.images, masks=self.masks, unlabelled=None, ids=(), unlabelled_ids=(),
-            generator=torch.Generator(),
-        )  # fmt: skip
+    def from_step(self, first: int) -> Iterator[Batch]:
+        for step in count(first):
+            yield Batch(
+                step=step, images=self.images, masks=self.masks, unlabelled=None, ids=(), unlabelled_ids=(),
+                generator=torch.Generator(),
+            )  # fmt: skip
 
 
 def ours(network: UNet, batches: Constant) -> None:
     method = make_method("supervised", network=copy.deepcopy(network), another=UNet, loss="dice+ce")
-    fit(method, batches, Stage2(updates=UPDATES))
+    fit(method, batches, FinetuneSettings(updates=UPDATES))
 
 
 def bare(network: UNet, batches: Constant) -> None:
@@ -46,9 +50,9 @@ def bare(network: UNet, batches: Constant) -> None:
         optimizer.step()
 
 
-def stage1(network: UNet, batches: Constant, **options) -> None:
-    stage = Stage1(epochs=1, steps_per_epoch=UPDATES, **options)
-    pretrain(copy.deepcopy(network), lambda step: batches.images, stage)
+def stage1(network: UNet, batches: Constant, layers: tuple[str, ...] | None = None, **options) -> None:
+    settings = PretrainSettings(epochs=1, settle=0, **options)
+    pretrain(copy.deepcopy(network), lambda step: batches.images, settings, layers=layers, steps_per_epoch=UPDATES)
 
 
 def run() -> list[Row]:
@@ -58,7 +62,7 @@ def run() -> list[Row]:
             "ours": lambda: ours(network, batches),
             "bare": lambda: bare(network, batches),
             "letter": lambda: stage1(
-                network, batches, layerwise=False, whiten=None, centre=False, standardise=False, unit_norm=False
+                network, batches, layerwise=False, whiten=None, center=False, standardize=False, unit_norm=False
             ),
             "recipe": lambda: stage1(network, batches, layerwise=False, layers=("encoder",)),
         },

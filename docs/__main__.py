@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import hebbseg
-from hebbseg.config import Settings
+from hebbseg.config import FLAT_NAMES
 
 HERE = Path(__file__).parent
 
@@ -22,7 +22,7 @@ def run_examples() -> tuple[int, int]:
 
 
 def options_page() -> str:
-    """Every option of a run, from `hebbseg.config.Settings`."""
+    """Every option of a run, from `hebbseg.config`."""
     lines = [
         "# Every option of a run",
         "",
@@ -31,7 +31,7 @@ def options_page() -> str:
         "| option | default | meaning |",
         "|---|---|---|",
     ]
-    for name, field in Settings.model_fields.items():
+    for name, (_, _, field) in FLAT_NAMES.items():
         default = "required" if field.is_required() else repr(field.get_default(call_default_factory=True))
         lines.append(f"| `{name}` | `{default}` | {field.description or ''} |")
     return "\n".join(lines) + "\n"

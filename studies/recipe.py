@@ -1,4 +1,4 @@
-"""The study's final comparison as one table, from the runs of recipes/study-*.toml, and its paired differences.
+"""The study's final comparison as one table, from the runs of studies/study-*.toml, and its paired differences.
 
 python -m studies.recipe studies/results/recipe.csv runs/study-glas runs/study-pupils runs/study-la
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hebbseg.reporting.label_efficiency import label_efficiency
 from hebbseg.reporting.results import Results, RunResult, read_results
-from studies.compare import done, interval
+from hebbseg.reporting.statistics import mean_interval
 
 ARMS = {
     "Supervised": "scratch",
@@ -29,6 +29,16 @@ FEW = ("1", "2", "5", "10")
 Row = dict[str, str]
 Cells = dict[tuple[str, str, str], dict[str, float]]
 """(data set, percent, arm) → seed → Dice."""
+
+
+def read_table(path: Path) -> list[Row]:
+    return list(csv.DictReader(path.open())) if path.exists() else []
+
+
+def interval(values: list[float]) -> str:
+    found = mean_interval(values)
+    half = "" if found.half is None else f" ± {found.half:.2f}"
+    return f"{found.mean:+.2f}{half} (90 % interval, n = {found.n})"
 
 
 def as_row(run: RunResult) -> Row:
@@ -117,7 +127,7 @@ def main() -> None:
     for each in results.unread:
         print(f"left out: {each.folder}: {each.reason}")
     rows = [as_row(run) for run in results.runs if run.arm in ARMS]
-    before = done(args.table)
+    before = read_table(args.table)
     if args.again:
         known = {row["dataset"] for row in before if row["arm"] == "scratch"}
         rows = [row | {"arm": AGAIN} if row["arm"] == "scratch" and row["dataset"] in known else row for row in rows]

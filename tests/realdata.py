@@ -1,4 +1,4 @@
-"""The real images, where there are some: ``../shared/data`` beside the repository, or ``HEBBSEG_DATA``."""
+"""Real images, from the folder that the environment variable ``HEBBSEG_DATA`` names."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,8 @@ import pytest
 
 
 def real(name: str) -> Path:
-    """The folder of one real data set; without it the test is skipped, and says so."""
-    place = os.environ.get("HEBBSEG_DATA")
-    root = Path(place) if place else Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not (root / name).is_dir():
-        pytest.skip(f"no real images: {root / name} is not there (set HEBBSEG_DATA)")
-    return root / name
+    """Return the folder of a data set; skip the test if there is none."""
+    root = os.environ.get("HEBBSEG_DATA")
+    if not root or not (Path(root) / name).is_dir():
+        pytest.skip(f"real images of {name} not found: set HEBBSEG_DATA to the folder that contains {name}/")
+    return Path(root) / name

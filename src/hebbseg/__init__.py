@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hebbseg.networks.unet import UNet
     from hebbseg.segmenter import Segmenter
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Hebb": "hebbseg.hebbian.rules",

@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -88,6 +89,16 @@ class DataSettings(Section):
 class NetworkSettings(Section):
     """The network that is trained."""
 
+    name: str = Field(
+        "unet",
+        description="unet, or the dotted name of a network factory, as in monai.networks.nets.DynUNet",
+        **_flat("network"),
+    )
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="keywords of the network factory, as in network_options.init_filters=16",
+        **_flat("network_options"),
+    )
     features: Annotated[Sizes, BeforeValidator(_as_numbers)] = Field(
         (16, 32, 64, 128, 256), min_length=2, description="channels of each UNet level"
     )
@@ -120,6 +131,12 @@ class PretrainSettings(Section):
     levels: Text = Field(
         "1-3", pattern=r"^(all|\d+|\d+-\d*)$", description="levels of it that learn, 0 is full size: all, 2, 1-3 or 1-"
     )
+    patterns: str = Field(
+        "auto",
+        description="layers that learn, by wildcard, as in conv_0*,down_*; auto: part and levels of the UNet, all "
+        "convolutions but the output layer of other networks",
+        **_flat("layers"),
+    )
     layerwise: bool = Field(True, description="train one layer after another, each on the output of the trained ones")
     unit_norm: bool = Field(True, description="keep filters at norm 1 while they learn")
     center: bool = Field(True, description="subtract the mean from the input of each layer")
@@ -144,10 +161,14 @@ class PretrainSettings(Section):
     )
 
     def relevant(self) -> dict[str, Any]:
-        """The settings that this initialization reads."""
-        if self.init in ("random", "vae", "superpix"):
-            return self.model_dump(mode="json", include={"init", "init_options", "batch"})
-        return self.model_dump(mode="json")
+        """The settings that this initialization reads; all of them for one that we do not know."""
+        every = self.model_dump(mode="json")
+        if self.init not in ("random", "random-rescaled", "vae", "superpix"):
+            return every
+        read = {"init", "init_options", "batch"} | (
+            {"part", "levels", "transpose"} if self.init == "random-rescaled" else set()
+        )
+        return {name: value for name, value in every.items() if name in read}
 
     def layers(self, depth: int) -> tuple[str, ...] | None:
         """The modules of a UNet of that many levels that learn; None is all of them."""
@@ -228,7 +249,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _some_layers_learn(self) -> Self:
         depth = len(self.network.features)
-        if "levels" in self.pretrain.relevant() and self.pretrain.layers(depth) == ():
+        of_unet = (self.network.name, self.pretrain.patterns) == ("unet", "auto")
+        if of_unet and "levels" in self.pretrain.relevant() and self.pretrain.layers(depth) == ():
             raise HebbsegError(
                 f"levels={self.pretrain.levels!r}: a network of {depth} levels has none of these in "
                 f"part={self.pretrain.part!r}, so nothing would learn in stage 1. Level 0 is the one at full size."

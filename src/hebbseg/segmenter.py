@@ -16,7 +16,7 @@ class Segmenter(Predictor):
     ) -> Self:
         """Both stages: Hebbian learning on all training images, then fine-tuning on the masks; measured on test cases.
 
-        Arguments:
+        Args:
             data: a folder, or ``glas:PATH`` and the like.
             out: the run folder, which must not hold another run.
             resume: go on with the run in ``out``.

@@ -11,7 +11,8 @@ from PIL import Image as Pillow
 
 from hebbseg.cli.check_table import show
 from hebbseg.data.cases import DataError
-from hebbseg.data.inspect import Examination, examine, failed_report, report
+from hebbseg.data.inspect import Examination, examine
+from hebbseg.data.inspect_report import failed_report, report
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
 from hebbseg.reporting.plots.contact_sheet import choose, contact_sheet, overlay

@@ -127,6 +127,20 @@ def test_published_test_side_without_masks_is_never_trained_on():
     assert "5 cases of the published test side" in split.provenance.notes[0]
 
 
+def test_selection_leaves_the_published_test_side_out_and_tests_on_the_seeds_fold():
+    source = listed(40, subsets=["train"] * 30 + ["test"] * 10)
+    side = listed(30)
+    for seed in (0, 3, 7):
+        split = make_split(source, labelled="10%", seed=seed, protocol="selection")
+        same = make_split(side, labelled="10%", seed=seed, folds=5, fold=seed % 5)
+        assert split.training == same.training and split.test == same.test
+        assert set().union(*roles(split)) == {case.id for case in side.cases}
+        assert split.provenance.fold == seed % 5 and split.provenance.folds == 5
+        assert "10 cases of the published test side are left out" in split.provenance.notes[0]
+    assert make_split(source, protocol="selection", seed=7, folds=3, fold=2).provenance.fold == 2
+    assert not any("left out" in note for note in make_split(side, protocol="selection").provenance.notes)
+
+
 def test_one_group_falls_back_and_says_so():
     split = make_split(listed(20, groups=["me"] * 20), labelled="100%")
     assert len(split.test) == 4 and not split.provenance.grouped
@@ -159,6 +173,8 @@ def test_stage_1_alone_needs_no_mask():
         (listed(9), {"folds": 3, "fold": 3}, ["fold=3", "folds - 1"]),
         (listed(9), {"folds": 1}, ["folds=1"]),
         (listed(9), {"folds": 3, "test": 0.2}, ["already"]),
+        (listed(9), {"protocol": "selection", "test": 0.2}, ["folds=5", "already"]),
+        (listed(9), {"protocol": "selection", "folds": 0}, ["folds=0", "from 2 on"]),
         (listed(9), {"test": "official"}, ["no case is marked"]),
         (listed(9), {"test": "offical"}, ["'official'"]),
         (listed(9), {"test": 1.0}, ["below 1"]),

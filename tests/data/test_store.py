@@ -293,7 +293,7 @@ def test_evaluation_at_native_size():
     prep = Preparation(size=(32, 32), normalise="unit")
     store = CaseStore(source=source, preparation=prep, images=split.test, masks=split.test)
     name = split.test[0]
-    assert store.native_image(name).shape == (3, 64, 64)
+    assert store.native_shape(name) == (64, 64)
     assert store.images([name]).shape == (1, 3, 32, 32) and store.masks([name]).shape == (1, 32, 32)
 
 

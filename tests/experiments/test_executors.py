@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,10 +88,10 @@ def test_threads_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads_per_job(8) == 3
 
 
-@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
-def test_without_ray_the_error_says_how_to_get_it() -> None:
+def test_without_ray_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from hebbseg.experiments.executors.ray import RayExecutor
 
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     with pytest.raises(HebbsegError, match=r"hebbseg\[cluster\]"):
         RayExecutor(jobs=1, address=None, cpus_per_run=1, gpus_per_run=0)
 

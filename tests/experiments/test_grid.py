@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from hebbseg import Segmenter, methods
-from hebbseg.config import Settings
+from hebbseg.config import FinetuneSettings, PretrainSettings, Settings
 from hebbseg.experiments.scheduler import RETRIES, left_of
 from hebbseg.experiments.tasks import Outcome, Task, carry_out
 from hebbseg.training.interrupt import Interrupted
@@ -33,9 +33,9 @@ def test_shared_weights_end_in_the_weights_of_a_run_that_does_its_own_stage_1(tm
     result = run_all(tasks, InThisProcess())
     assert not result.failed and result.now == len(tasks)
     for task in runs(tasks):
-        alone = tmp_path / task.settings.method
-        options = task.settings.model_dump(exclude={"data"})
-        Segmenter.train(task.settings.data, alone, quiet=True, **options)
+        alone = tmp_path / task.settings.finetune.method
+        options = task.settings.flat()
+        Segmenter.train(options.pop("data"), alone, quiet=True, **options)
         ours, theirs = load_file(task.folder / "model.safetensors"), load_file(alone / "model.safetensors")
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -54,13 +54,16 @@ def test_a_default_that_changed_makes_another_run_of_all_that_read_it(
     name: str, kept: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arms = [{"name": init, "init": init} for init in ("random", "random-rescaled", "hebbian")]
-    before = {task.id: task.settings.init for task in runs(tiny_tasks(tmp_path, arms=arms, baseline=None))}
-    monkeypatch.setattr(Settings.model_fields[name], "default", 0.5)
-    Settings.model_rebuild(force=True)
+    before = {task.id: task.settings.pretrain.init for task in runs(tiny_tasks(tmp_path, arms=arms, baseline=None))}
+    section = {"weight_decay": FinetuneSettings, "temperature": PretrainSettings}[name]
+    monkeypatch.setattr(section.model_fields[name], "default", 0.5)
     try:
+        section.model_rebuild(force=True)
+        Settings.model_rebuild(force=True)
         same = set(before) & {task.id for task in tiny_tasks(tmp_path, arms=arms, baseline=None)}
     finally:
         monkeypatch.undo()
+        section.model_rebuild(force=True)
         Settings.model_rebuild(force=True)
     assert same == {identity for identity, init in before.items() if init in kept}
 
@@ -72,7 +75,7 @@ def test_what_auto_stands_for_is_part_of_a_run_and_not_of_its_stage_1(
     before = tiny_tasks(tmp_path, arms=arms, baseline=None)
     monkeypatch.setitem(methods.AUTO_OPTIONS, "dice_gated", False)
     changed = {task.id for task in before} - {task.id for task in tiny_tasks(tmp_path, arms=arms, baseline=None)}
-    assert changed == {task.id for task in runs(before) if task.settings.method == "auto"}
+    assert changed == {task.id for task in runs(before) if task.settings.finetune.method == "auto"}
 
 
 def test_a_probe_does_not_care_what_auto_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +131,7 @@ def test_a_regime_too_large_for_the_data_fails_only_the_runs_that_ask_for_it(tmp
     tasks = tiny_tasks(tmp_path, axes={"labelled": ["500", "4"], "seed": [0]}, settings=SETTINGS | {"updates": 1})
     assert [task.kind for task in tasks].count("stage1") == 1
     result = run_all(tasks, InThisProcess())
-    assert {(task.note["arm"], task.settings.labelled) for task, _ in result.failed.values()} == {
+    assert {(task.note["arm"], task.settings.data.labelled) for task, _ in result.failed.values()} == {
         ("Supervised", "500"),
         ("Hebbian", "500"),
     }
@@ -198,7 +201,7 @@ def test_a_folder_that_was_only_just_made_is_no_obstacle(tmp_path: Path) -> None
 
 def test_weights_of_other_images_are_refused(tmp_path: Path) -> None:
     fit, run = tiny_tasks(tmp_path, axes=ONE, arms=[{"name": "H"}], baseline=None)
-    other = fit.settings.model_copy(update={"data": "phantom:glands?n=16&size=32"})
+    other = fit.settings.changed(data="phantom:glands?n=16&size=32")
     assert carry_out(Task(**(vars(fit) | {"settings": other}))).status == "done"
     outcome = carry_out(run)
     assert outcome.status == "failed" and "learned from other training images" in outcome.message
@@ -283,6 +286,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "nothing was begun, so nothing is replaced"
     )
     assert command(monkeypatch, "grid", recipe, "--only", "Nobody") == 2
+    assert command(monkeypatch, "grid", recipe, "--data", "nothing") == 2
     assert command(monkeypatch, "grid", recipe, "--executor", "slurm") == 2
     assert "'local', 'ray'" in capsys.readouterr().err
 

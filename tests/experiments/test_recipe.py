@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from hebbseg.config import Settings
+from hebbseg.config import FinetuneSettings
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import data_roots, locate
-from hebbseg.experiments.grid import OF_STAGE_2, plan
+from hebbseg.experiments.grid import GridRun, notes_of, plan
 from hebbseg.experiments.recipe import Recipe, load_recipe
 from tests.experiments.tinygrid import ROOT, SETTINGS, tiny
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+STUDIES = Path(__file__).parents[2] / "studies"
 GOOD = """
 name = "r"
 baseline = "A"
@@ -101,19 +102,26 @@ def test_a_probe_has_no_method() -> None:
         Recipe(**tiny(kind="probe", arms=arms))
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_recipe_of_the_project_is_right(path: Path, tmp_path: Path) -> None:
+def planned(path: Path, root: Path) -> list[GridRun]:
+    """The runs of a recipe as if all its data sets were here."""
     recipe = load_recipe(path)
     assert recipe.name == path.stem and recipe.title and recipe.baseline
-    for data in recipe.data.values():  # as if all data sets were here
+    for data in recipe.data.values():
         kind, _, place = data.source.partition(":")
         if kind != "phantom":
-            (tmp_path / place).mkdir(exist_ok=True)
-    runs = plan(recipe, [tmp_path])
-    repeats = {(run.settings.seed, run.settings.fold) for run in runs}
+            (root / place).mkdir(exist_ok=True)
+    return plan(recipe, [root])
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_of_the_studies_is_right(path: Path, tmp_path: Path) -> None:
+    assert planned(path, tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_of_the_project_is_right(path: Path, tmp_path: Path) -> None:
+    repeats = {(run.settings.seed, run.settings.data.fold) for run in planned(path, tmp_path)}
     assert len(repeats) >= 3, "paired repetitions"
-    if path.stem.startswith("study-"):  # the project's own, in one form
-        return
     experiment = path.stem.removesuffix("-paper").removesuffix("-small")
     forms = {found.stem.removeprefix(f"{experiment}-") for found in RECIPES.glob(f"{experiment}-*.toml")}
     assert forms == ({"small"} if "phantom" in experiment else {"small", "paper"})
@@ -142,7 +150,7 @@ def test_an_id_follows_from_what_changes_a_result_and_nothing_else() -> None:
         return [run.id for run in plan(Recipe(**tiny(settings=SETTINGS | settings)), ROOT)]
 
     assert ids() == ids(accelerator="cpu", checkpoint_every_s=1.0)
-    assert ids() == ids(learning_rate=Settings.model_fields["learning_rate"].default), "a default, written out"
+    assert ids() == ids(learning_rate=FinetuneSettings().learning_rate), "a default, written out"
     assert not set(ids()) & set(ids(learning_rate=0.5))
 
 
@@ -163,7 +171,6 @@ def test_stage_1_is_shared_by_all_that_differs_in_stage_2_only() -> None:
     assert key() == key(**other)
     for changed in ({"temperature": 0.3}, {"seed": 5}, {"features": [4, 4]}, {"size": [16, 16]}, {"init": "vae"}):
         assert key() != key(**changed), changed
-    assert set(Settings.model_fields) >= OF_STAGE_2
 
 
 def test_an_arm_leaves_an_axis_out_or_skips_a_value() -> None:
@@ -183,8 +190,25 @@ def test_a_data_set_has_its_own_axes_and_settings() -> None:
         "b": {"source": "phantom:pupils?n=24&size=32", "axes": {"labelled": ["3"]}},
     }
     runs = plan(Recipe(**tiny(data=data)), ROOT)
-    assert {run.settings.labelled for run in runs if run.note["dataset"] == "b"} == {"3"}
-    assert {run.settings.updates for run in runs if run.note["dataset"] == "a"} == {7}
+    assert {run.settings.data.labelled for run in runs if run.note["dataset"] == "b"} == {"3"}
+    assert {run.settings.finetune.updates for run in runs if run.note["dataset"] == "a"} == {7}
+
+
+def test_data_sets_are_chosen_by_name_and_keep_their_ids(tmp_path: Path) -> None:
+    data = {"a": {"source": "phantom:glands?n=12&size=32"}, "b": {"source": "glas:nowhere"}}
+    recipe = Recipe(**tiny(data=data))
+    with pytest.raises(HebbsegError, match=r"\[data\.b\].*nowhere not found.* other data sets only: --data a\.$"):
+        plan(recipe, [tmp_path])
+    chosen = plan(recipe.with_data(["a"]), [tmp_path])
+    assert {run.note["dataset"] for run in chosen} == {"a"} and {run.id for run in chosen} < notes_of(recipe).keys()
+    assert recipe.with_data([]).data == recipe.data
+    with pytest.raises(HebbsegError, match=r"--data c: recipe tiny has no \[data\.c\]"):
+        recipe.with_data(["a", "c"])
+
+
+def test_selection_needs_no_folds_in_the_recipe() -> None:
+    runs = plan(Recipe(**tiny(settings=SETTINGS | {"protocol": "selection"})), ROOT)
+    assert {run.settings.data.protocol for run in runs} == {"selection"}
 
 
 def test_repetitions_vary_slowest() -> None:

@@ -179,7 +179,8 @@ def test_no_gradient_is_recorded_and_none_is_needed() -> None:
 def test_unit_norm_and_restored_norms() -> None:
     net, x = UNet(**SMALL, seed=0), draw(2, 3, 16, 16, dtype=torch.float32)
     means = {
-        name: plastic.rows(plastic.weight).norm(dim=-1).mean() for name, plastic in Plasticity(net, SoftWTA()).plastic_layers.items()
+        name: plastic.rows(plastic.weight).norm(dim=-1).mean()
+        for name, plastic in Plasticity(net, SoftWTA()).plastic_layers.items()
     }
     with Plasticity(net, SoftWTA(), unit_norm=True) as plasticity, torch.no_grad():
         net(x)
@@ -296,13 +297,13 @@ def test_any_network_learns_and_keeps_its_keys(name: str, options: dict) -> None
 
 def test_layers_and_exclude_choose_by_name_prefix_or_wildcard() -> None:
     net = UNet(**SMALL)
-    plastic_layers = lambda **o: list(Plasticity(net, SoftWTA(), **o).plastic_layers)  # noqa: E731
-    assert "head" not in plastic_layers()
-    assert "head" in plastic_layers(exclude=())
-    assert all(n.startswith("encoder.") for n in plastic_layers(layers=("encoder",))) and len(plastic_layers(layers=("encoder",))) == 6
-    assert plastic_layers(layers=("*.up",)) == ["decoder.level1.up", "decoder.level0.up"]
-    assert not [n for n in plastic_layers(transpose="off") if n.endswith(".up")]
-    assert "encoder.level0.conv1" not in plastic_layers(exclude=("head", "encoder.level0"))
+    names = lambda **o: list(Plasticity(net, SoftWTA(), **o).plastic_layers)  # noqa: E731
+    assert "head" not in names()
+    assert "head" in names(exclude=())
+    assert all(n.startswith("encoder.") for n in names(layers=("encoder",))) and len(names(layers=("encoder",))) == 6
+    assert names(layers=("*.up",)) == ["decoder.level1.up", "decoder.level0.up"]
+    assert not [n for n in names(transpose="off") if n.endswith(".up")]
+    assert "encoder.level0.conv1" not in names(exclude=("head", "encoder.level0"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from hebbseg import UNet, methods
+from hebbseg.config import FinetuneSettings
 from hebbseg.data.augment.views import Augment
 from hebbseg.data.batches import Batches
 from hebbseg.data.preprocessing import Preparation
@@ -15,10 +16,11 @@ from hebbseg.data.splits.split import TrainingCases
 from hebbseg.data.store import CaseStore
 from hebbseg.methods import METHODS, make_method
 from hebbseg.methods.base import Method
-from hebbseg.training.loop import Stage2, fit
+from hebbseg.training.loop import fit
+from hebbseg.training.session import Session
 from tests.methods.tiny import batch, method, step
 
-STAGE = Stage2(updates=4, rows=4)
+STAGE = FinetuneSettings(updates=4)
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +51,17 @@ def test_stopped_and_resumed_it_ends_in_the_same_weights(name, glands):
     states = []
     method = make(name)
     before = weights(method.network)
-    kept, rows = fit(method, glands, STAGE, save=lambda state, now: states.append(copy.deepcopy(state())))
+    kept, rows = fit(
+        method,
+        glands,
+        STAGE,
+        session=Session(save=lambda state, now: states.append(copy.deepcopy(state()))),
+        rows=4,
+    )
     assert len(rows) == 4 and all(torch.isfinite(torch.tensor(row["loss"])) for row in rows)
     assert not torch.equal(before["encoder.level0.conv1.weight"], kept.state_dict()["encoder.level0.conv1.weight"])
     # Other initial weights: all that counts must be in the state.
-    resumed, _ = fit(make(name, seed=9), glands, STAGE, state=states[1])
+    resumed, _ = fit(make(name, seed=9), glands, STAGE, session=Session(state=states[1]), rows=4)
     assert weights(kept).keys() == weights(resumed).keys() == UNet(features=(4, 6, 8)).state_dict().keys()
     for key, value in weights(kept).items():
         assert torch.equal(value, weights(resumed)[key]), key
@@ -118,5 +126,5 @@ def test_a_method_is_a_file_and_a_line(monkeypatch, glands):
     )
     assert made.weight == 0.5
     assert "weight=1  (number) of the difference" in methods.method_help("brighter")
-    _, rows = fit(made, glands, Stage2(updates=2, rows=2))
+    _, rows = fit(made, glands, FinetuneSettings(updates=2), rows=2)
     assert {"supervised", "difference"} <= rows[0].keys()

@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from hebbseg.data.preprocessing import Preparation
 from hebbseg.errors import HebbsegError
+from hebbseg.inference.predictor import Predictor
 from hebbseg.networks.model_file import load_model, save_model
+from hebbseg.networks.unet import UNet
+from hebbseg.pretraining.initializers import check_weights
 from hebbseg.runs.checkpoint import load_checkpoint, save_checkpoint
 
 
@@ -54,3 +58,50 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pyte
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(HebbsegError, match=r"nothing\.safetensors: there is no such file"):
         load_model(tmp_path / "nothing.safetensors")
+
+
+def test_a_model_of_version_0_1_still_loads(tmp_path: Path) -> None:
+    options = {
+        "spatial_dims": 2,
+        "in_channels": 3,
+        "out_channels": 2,
+        "features": [4, 8],
+        "dropout": None,
+        "norm": "batch",
+    }
+    network = UNet(**options, seed=3)
+    description = {
+        "network": options,
+        "preparation": Preparation(size=(16, 16), normalise="unit").describe(),
+        "classes": [{"index": 0, "value": 0, "name": "background"}, {"index": 1, "value": 255, "name": "gland"}],
+        "window": None,
+        "tta": "none",
+    }
+    save_model(tmp_path / "m.safetensors", network.state_dict(), description)
+    loaded = Predictor.load(tmp_path / "m.safetensors")
+    assert (loaded.spatial_dims, loaded.in_channels) == (2, 3)
+    assert all(torch.equal(a, b) for a, b in zip(loaded.network.parameters(), network.parameters(), strict=True))
+    loaded.save(tmp_path / "now.safetensors")
+    assert load_model(tmp_path / "now.safetensors")[1]["network"]["name"] == "unet"
+    check_weights(tmp_path / "m.safetensors", loaded.network_options)
+    other = loaded.network_options | {"options": {"features": [4, 4], "norm": "batch"}}
+    with pytest.raises(HebbsegError, match=r"features=\[4, 8\].*features=\[4, 4\]"):
+        check_weights(tmp_path / "m.safetensors", other)
+
+
+@pytest.mark.parametrize("name", ["os.system", "monai.networks.nets.os", "untrusted.make"])
+def test_a_name_in_a_model_executes_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("untrusted.py").write_text("import pathlib\npathlib.Path('executed').touch()\nmake = None\n")
+    network = {
+        "name": name,
+        "spatial_dims": 2,
+        "in_channels": 1,
+        "out_channels": 2,
+        "options": {"command": "touch executed"},
+    }
+    save_model(Path("m.safetensors"), {"w": torch.ones(1)}, {"network": network, "classes": []})
+    with pytest.raises(HebbsegError, match=rf"m.safetensors: .*{name}"):
+        Predictor.load("m.safetensors")
+    assert not Path("executed").exists()

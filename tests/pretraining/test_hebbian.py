@@ -5,8 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from hebbseg import UNet
-from hebbseg.pretraining.hebbian import Stage1, pretrain
+from hebbseg.config import PretrainSettings
+from hebbseg.pretraining.hebbian import pretrain
 from hebbseg.training.interrupt import Interrupted, Request
+from hebbseg.training.session import Session
 
 SMALL = {"features": (4, 6), "seed": 0}
 
@@ -16,16 +18,21 @@ def images(step: int) -> Tensor:
     return nn.functional.avg_pool2d(torch.rand(4, 3, 20, 20, generator=generator), 5, stride=1)
 
 
-def learned(stage: Stage1, **options) -> tuple[nn.Module, list[dict]]:
+def learn(net: nn.Module, *, layers=None, steps_per_epoch=1, session=None, **settings):
+    """Stage 1 with these settings, without early stopping."""
+    chosen = PretrainSettings(**({"settle": 0} | settings))
+    return pretrain(net, images, chosen, layers=layers, steps_per_epoch=steps_per_epoch, session=session)
+
+
+def learned(**options) -> tuple[nn.Module, list[dict]]:
     net = UNet(**SMALL)
-    return net, pretrain(net, images, stage, **options).history
+    return net, learn(net, **options).history
 
 
 @pytest.mark.parametrize("layerwise", [True, False])
 @pytest.mark.parametrize("rule", ["swta", "hpca", "hebb"])
 def test_chosen_layers_learn_and_the_others_do_not(rule: str, layerwise: bool) -> None:
-    stage = Stage1(rule=rule, layers=("encoder",), layerwise=layerwise, epochs=2, steps_per_epoch=3)
-    net, history = learned(stage)
+    net, history = learned(rule=rule, layers=("encoder",), layerwise=layerwise, epochs=2, steps_per_epoch=3)
     plain = UNet(**SMALL)
     for (name, new), old in zip(net.named_parameters(), plain.parameters()):
         changed = not torch.equal(new, old)
@@ -36,7 +43,7 @@ def test_chosen_layers_learn_and_the_others_do_not(rule: str, layerwise: bool) -
 
 
 def test_the_result_is_a_plain_state_dict_with_plain_norms() -> None:
-    net, _ = learned(Stage1(epochs=1, steps_per_epoch=4))
+    net, _ = learned(epochs=1, steps_per_epoch=4)
     plain = UNet(**SMALL)
     plain.load_state_dict(net.state_dict(), strict=True)
     fresh = UNet(**SMALL)
@@ -51,7 +58,7 @@ def test_the_result_is_a_plain_state_dict_with_plain_norms() -> None:
 def test_a_pass_ends_behind_the_last_plastic_layer() -> None:
     net, calls = UNet(**SMALL), []
     net.decoder.register_forward_hook(lambda *_: calls.append(1))
-    pretrain(net, images, Stage1(layers=("encoder",), layerwise=False, epochs=1, steps_per_epoch=5))
+    learn(net, layers=("encoder",), layerwise=False, epochs=1, steps_per_epoch=5)
     assert len(calls) == 1  # the look at which layer is the last
 
 
@@ -72,39 +79,37 @@ class CalledTwice(nn.Module):
 
 def test_a_layer_that_is_called_twice_is_not_cut_short() -> None:
     net = CalledTwice()
-    pretrain(net, images, Stage1(layerwise=False, epochs=1, steps_per_epoch=5))
+    learn(net, layerwise=False, epochs=1, steps_per_epoch=5)
     assert len(net.passes) == 6
 
 
 def test_modes_are_given_back() -> None:
     net = UNet(**SMALL).eval()
-    pretrain(net, images, Stage1(epochs=1, steps_per_epoch=1))
+    learn(net, epochs=1, steps_per_epoch=1)
     assert not any(module.training for module in net.modules())
 
 
 def test_layers_that_have_settled_end_early() -> None:
     calls = []
-    stage = Stage1(layers=("encoder.level0.conv1",), epochs=30, steps_per_epoch=2, settle=0.5)
-    net = UNet(**SMALL)
-    history = pretrain(net, images, stage, report=lambda done, total, row: calls.append((done, total))).history
+    session = Session(report=lambda done, total, row: calls.append((done, total)))
+    _, history = learned(layers=("encoder.level0.conv1",), epochs=30, steps_per_epoch=2, settle=0.5, session=session)
     assert len(history) < 30
     assert history[-1]["moved"] < 0.5 and all(row["moved"] >= 0.5 for row in history[:-1])
     assert calls[-1][1] == 60
 
 
 @pytest.mark.parametrize("layerwise", [True, False])
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_going_on_from_any_saved_state_ends_in_the_same_weights(layerwise: bool, optimiser: str) -> None:
-    rate = 1.0 if optimiser == "sgd" else 0.01
-    stage = Stage1(
-        epochs=2, steps_per_epoch=2, layers=("encoder",), layerwise=layerwise, optimiser=optimiser, rate=rate
-    )
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_going_on_from_any_saved_state_ends_in_the_same_weights(layerwise: bool, optimizer: str) -> None:
+    rate = 1.0 if optimizer == "sgd" else 0.01
+    stage = {"epochs": 2, "steps_per_epoch": 2, "layers": ("encoder",), "layerwise": layerwise}
+    stage |= {"optimizer": optimizer, "rate": rate}
     states: list[dict] = []
-    whole, history = learned(stage, save=lambda state: states.append(copy.deepcopy(state)))
+    whole, history = learned(**stage, session=Session(save=lambda make, now: states.append(copy.deepcopy(make()))))
     assert len(states) == len(history)
     for state in states:
         net = UNet(features=(4, 6), seed=99)
-        again = pretrain(net, images, stage, state=state)
+        again = learn(net, **stage, session=Session(state=state))
         assert again.history == history
         for name, value in whole.state_dict().items():
             if "running" not in name and "tracked" not in name:  # recalibrated afterwards in any case
@@ -115,4 +120,4 @@ def test_a_request_stops_it() -> None:
     request = Request()
     request.made = True
     with pytest.raises(Interrupted):
-        learned(Stage1(epochs=1, steps_per_epoch=2), request=request)
+        learned(epochs=1, steps_per_epoch=2, session=Session(request=request))

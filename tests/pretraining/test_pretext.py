@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from hebbseg import UNet
+from hebbseg.config import PretrainSettings
 from hebbseg.data.sources.phantom import phantom
 from hebbseg.errors import HebbsegError
-from hebbseg.pretraining.hebbian import Stage1
 from hebbseg.pretraining.initializers import INITIALIZERS, Context, check_init, initialize_network
 from hebbseg.pretraining.pretext import train_pretext
 from hebbseg.pretraining.superpixels import SuperpixelEpisodes, episode_logits, pseudo_masks, superpixels
-from hebbseg.pretraining.vae import VariationalAutoEncoder, divergence, standardized
+from hebbseg.pretraining.vae import VariationalAutoEncoder, divergence, standardised
 from hebbseg.training.interrupt import Interrupted, Request
+from hebbseg.training.session import Session
 from tests.literal import methods as literal
 from tests.methods.tiny import network
 
@@ -48,7 +49,7 @@ def test_the_bound_by_hand(dims):
         terms = vae.loss(images, 0.25, generator(2))
         μ, v = vae.encode(images)
         z = μ + torch.exp(v / 2) * torch.randn(μ.shape, generator=generator(2))
-        wanted, got = standardized(images).numpy(), vae.decode(z).numpy()
+        wanted, got = standardised(images).numpy(), vae.decode(z).numpy()
     D = images[0].numel()
     kl = literal.mean(literal.gaussian_divergence(μ.numpy(), v.numpy())) / D
     errors = [literal.mean(((a - b) ** 2).ravel().tolist()) for a, b in zip(wanted, got)]
@@ -167,11 +168,15 @@ def test_stopped_and_resumed_it_ends_in_the_same_weights(name):
     states = []
     net = UNet(features=(4, 6, 8), seed=0)
     global_state = torch.get_rng_state()
-    history = train_pretext(quick(name, net, 6), lambda step: images, save=lambda s: states.append(copy.deepcopy(s)))
+    history = train_pretext(
+        quick(name, net, 6),
+        lambda step: images,
+        session=Session(save=lambda make, now: states.append(copy.deepcopy(make()))),
+    )
     assert torch.equal(torch.get_rng_state(), global_state)
     assert [row["step"] for row in history] == [1, 2, 3, 4, 5, 6]
     other = UNet(features=(4, 6, 8), seed=1)
-    again = train_pretext(quick(name, other, 6), lambda step: images, state=states[2])
+    again = train_pretext(quick(name, other, 6), lambda step: images, session=Session(state=states[2]))
     assert again == history
     for a, b in zip(net.parameters(), other.parameters()):
         if a is not net.head.weight and a is not net.head.bias:
@@ -186,9 +191,9 @@ def test_as_an_initialisation(name):
     context = Context(
         images=lambda step: images,
         calibration=lambda: [images],
-        stage=Stage1(),
+        settings=PretrainSettings(),
         options={"steps": 2},
-        request=asked,
+        session=Session(request=asked),
     )
     net = UNet(features=(4, 6, 8), seed=0)
     before = {key: value.clone() for key, value in net.state_dict().items()}

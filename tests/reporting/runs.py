@@ -36,7 +36,7 @@ def write(folder: Path, run: dict[str, Any], summary: dict[str, Any] | None) -> 
 
 
 def described(data: str, settings: dict[str, Any], grid: dict[str, Any] | None = None) -> dict[str, Any]:
-    resolved = make_settings(data, {"method": "supervised"} | settings).model_dump(mode="json")
+    resolved = make_settings(data, {"method": "supervised"} | settings).flat()
     run = {
         "status": "done",
         "settings": resolved,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hebbseg.reporting.html import sort_key, write_report
-from hebbseg.reporting.plots.surfaces3d import surface
+from hebbseg.reporting.surfaces3d import surface
 from tests.reporting.runs import described, make_ablation, make_sota, summary, write
 from tests.tiny import command
 

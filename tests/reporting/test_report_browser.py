@@ -12,8 +12,10 @@ from hebbseg.reporting.html import write_report
 from tests.reporting.runs import make_ablation, make_sota
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = os.environ.get("HEBBSEG_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; install it, or name it in HEBBSEG_CHROMIUM")
+INSTALLED = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+CHROMIUM = os.environ.get("HEBBSEG_CHROMIUM") or next(INSTALLED, None)
+if CHROMIUM is None:
+    pytest.skip("no Chromium found: install it, or set HEBBSEG_CHROMIUM to its path", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")

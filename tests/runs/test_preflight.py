@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from hebbseg import Segmenter
-from hebbseg.runs import dataset as opening
+from hebbseg.atomic_files import refuse_unwritable
 from hebbseg.config import make_settings
 from hebbseg.data.sources import open_source
 from hebbseg.errors import HebbsegError
-from hebbseg.atomic_files import refuse_unwritable
+from hebbseg.runs import dataset as opening
 from hebbseg.runs.train import pretrain_only
 from tests.data.trees import save
 from tests.tiny import TINY, bright_folder, command
@@ -66,12 +66,12 @@ def test_stage_1_draws_its_split_first_too(data: Path, tmp_path: Path):
         pretrain_only(make_settings(data, GIVEN | {"folds": 30}), tmp_path / "run")
     weights = tmp_path / "some.safetensors"
     weights.write_bytes(b"")
-    with pytest.raises(HebbsegError, match=r"stage 1 does not go on from weights of a file"):
+    with pytest.raises(HebbsegError, match=r"stage 1 does not start from a file of weights"):
         pretrain_only(make_settings(data, GIVEN | {"init": str(weights)}), tmp_path / "run")
 
 
 def test_levels_do_not_matter_where_nothing_learns_in_stage_1():
-    assert make_settings("x", {"features": (4, 8), "levels": "5", "init": "random"}).levels == "5"
+    assert make_settings("x", {"features": (4, 8), "levels": "5", "init": "random"}).pretrain.levels == "5"
     with pytest.raises(HebbsegError, match="levels='5'"):
         make_settings("x", {"features": (4, 8), "levels": "5", "init": "random-rescaled"})
 

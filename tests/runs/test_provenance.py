@@ -8,11 +8,11 @@ import pytest
 
 from hebbseg import Segmenter
 from hebbseg.config import make_settings
+from hebbseg.data.progress import Quiet
 from hebbseg.errors import HebbsegError
 from hebbseg.runs.evaluate import trained_on
-from hebbseg.runs.train import pretrain_only, run
-from hebbseg.data.progress import Quiet
 from hebbseg.runs.provenance import images_seen
+from hebbseg.runs.train import pretrain_only, run
 from tests.tiny import bright_folder
 
 TINY = {"size": (32, 32), "features": (4, 8), "updates": 1, "labelled_batch": 2, "pretrain_epochs": 1}

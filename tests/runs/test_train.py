@@ -15,11 +15,11 @@ from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from hebbseg import Segmenter, methods
-from hebbseg.config import Settings, make_settings
+from hebbseg.config import make_settings
 from hebbseg.data.progress import Quiet
 from hebbseg.errors import HebbsegError
-from hebbseg.runs.context import Run
-from hebbseg.runs.dataset import draw_split, open_cases
+from hebbseg.runs.context import RunContext
+from hebbseg.runs.dataset import draw_split, list_cases, open_dataset
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.train import pretrain_only
 
@@ -179,7 +179,7 @@ def test_some_levels_can_learn_in_stage_1(part: str, levels: object, learned: se
 def test_levels_that_are_not_there_and_no_levels_at_all(tmp_path: Path) -> None:
     with pytest.raises(HebbsegError, match="levels='3': a network of 2 levels has none of these"):
         pretrain_only(make_settings(DATA, TINY | {"levels": "3"}), tmp_path / "run")
-    with pytest.raises(HebbsegError, match=r"Option levels='deep' .*which levels"):
+    with pytest.raises(HebbsegError, match=r"Option levels='deep' .*levels of it that learn"):
         make_settings(DATA, {"levels": "deep"})
 
 
@@ -270,17 +270,16 @@ def test_a_run_goes_on_with_what_auto_was_when_it_was_begun(tmp_path: Path, monk
 )
 def test_batches_suit_images_and_volumes_unless_told_otherwise(data: str, given: dict, sizes: tuple) -> None:
     settings = make_settings(data, given)
-    source = open_cases(settings, Quiet())
-    training = draw_split(settings, source, Quiet()).training
-    batches = Run(settings, source, training, Fabric(accelerator="cpu")).batches(
-        unlabelled=True, augmented=False, seed=0
-    )
+    dataset = open_dataset(settings.data, Quiet())
+    training = draw_split(settings, dataset.source).training
+    context = RunContext(settings, dataset, training, Fabric(accelerator="cpu"))
+    batches = context.batches(unlabelled=True, augmented=False, seed=0)
     assert (batches.labelled_batch, batches.unlabelled_batch, batches.image_batch) == sizes
 
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        Settings(data="x").seed = 3
+        make_settings("x", {}).seed = 3
 
 
 @pytest.mark.slow
@@ -294,7 +293,7 @@ def test_two_processes_train_one_model(tmp_path: Path) -> None:
     script.write_text(code)
     for devices in (1, 2):
         options = TINY | {"norm": "none", "dropout": 0.0, "devices": devices, "accelerator": "cpu", "augment": False}
-        options |= {"updates": 3, "loss": "dice+ce", "optimiser": "sgd", "learning_rate": 0.01, "clip": None}
+        options |= {"updates": 3, "loss": "dice+ce", "optimizer": "sgd", "learning_rate": 0.01, "clip": None}
         command = [sys.executable, str(script), DATA, str(tmp_path / str(devices)), json.dumps(options)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
@@ -312,7 +311,7 @@ def test_two_processes_train_one_model(tmp_path: Path) -> None:
 def test_a_further_process_does_not_judge_the_folder(tmp_path: Path) -> None:
     """It may come after the first one has begun the run there, and load what the first one resumes from."""
     settings = make_settings(DATA, TINY)
-    split = draw_split(settings, open_cases(settings, Quiet()), Quiet())
+    split = draw_split(settings, list_cases(settings.data))
     assert RunFolder(tmp_path / "run").begin(settings, split, resume=False) is None
     before = (tmp_path / "run" / "run.json").read_bytes()
     late = RunFolder(tmp_path / "run", writes=False)
@@ -325,7 +324,7 @@ def test_a_further_process_does_not_judge_the_folder(tmp_path: Path) -> None:
 
 def test_seconds_are_those_of_all_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = make_settings(DATA, TINY)
-    split = draw_split(settings, open_cases(settings, Quiet()), Quiet())
+    split = draw_split(settings, list_cases(settings.data))
     now = [100.0]
     monkeypatch.setattr("hebbseg.runs.folder.time.monotonic", lambda: now[0])
     for start in range(3):
@@ -340,7 +339,7 @@ def test_seconds_are_those_of_all_starts(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_run_killed_before_its_split_was_written_gets_it_when_resumed(tmp_path: Path) -> None:
     settings = make_settings(DATA, TINY)
-    split = draw_split(settings, open_cases(settings, Quiet()), Quiet())
+    split = draw_split(settings, list_cases(settings.data))
     folder = RunFolder(tmp_path / "run")
     folder.begin(settings, split, resume=False)
     written = (folder / "split.json").read_bytes()
@@ -363,7 +362,7 @@ def test_what_is_wrong_is_found_before_further_processes_start(
 @pytest.mark.slow
 def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
     options = TINY | {"features": "4,8", "size": "32x32", "devices": 2, "accelerator": "cpu", "init": "random"}
-    options |= {"norm": "none", "optimiser": "sgd", "learning_rate": 1e30, "clip": "none", "warm_up": 0}
+    options |= {"norm": "none", "optimizer": "sgd", "learning_rate": 1e30, "clip": "none", "warm_up": 0}
     command = [sys.executable, "-m", "hebbseg", "train", DATA, "-o", str(tmp_path / "run")]
     command += [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
     done = subprocess.run(

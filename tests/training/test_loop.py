@@ -5,6 +5,7 @@ import torch
 from lightning_fabric import Fabric
 
 from hebbseg import UNet
+from hebbseg.config import FinetuneSettings
 from hebbseg.data.augment.views import Augment
 from hebbseg.data.batches import Batches
 from hebbseg.data.preprocessing import Preparation
@@ -14,7 +15,8 @@ from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
 from hebbseg.methods.supervised import Supervised
 from hebbseg.training.interrupt import Interrupted, Request
-from hebbseg.training.loop import Stage2, fit
+from hebbseg.training.loop import fit
+from hebbseg.training.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +40,11 @@ def weights(network: torch.nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in network.parameters()])
 
 
-@pytest.mark.parametrize("optimiser, rate", [("adamw", 1e-2), ("sgd", 0.2)])
+@pytest.mark.parametrize("optimizer, rate", [("adamw", 1e-2), ("sgd", 0.2)])
 @pytest.mark.parametrize("loss", ["dice", "dice+ce"])
-def test_loss_goes_down(batches: Batches, optimiser: str, rate: float, loss: str) -> None:
-    stage = Stage2(updates=40, optimiser=optimiser, learning_rate=rate, rows=8)
-    _, rows = fit(method(loss=loss), batches, stage)
+def test_loss_goes_down(batches: Batches, optimizer: str, rate: float, loss: str) -> None:
+    settings = FinetuneSettings(updates=40, optimizer=optimizer, learning_rate=rate)
+    _, rows = fit(method(loss=loss), batches, settings, rows=8)
     assert [row["step"] for row in rows] == list(range(5, 41, 5))
     assert rows[-1]["loss"] < 0.9 * rows[0]["loss"]
 
@@ -58,37 +60,39 @@ def test_mixed_precision_sees_the_images_as_they_are(batches: Batches) -> None:
     network = UNet(features=(4, 8), seed=0)
     looking = Looking(network=network, another=lambda: network, loss="dice+ce")
     fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
-    kept, rows = fit(looking, batches, Stage2(updates=40, rows=8, learning_rate=1e-2), fabric=fabric)
+    kept, rows = fit(looking, batches, FinetuneSettings(updates=40, learning_rate=1e-2), fabric=fabric, rows=8)
     assert set(seen) == {(torch.float32, torch.bfloat16)}
     assert rows[-1]["loss"] < 0.9 * rows[0]["loss"] and weights(kept).dtype == torch.float32
 
 
 def test_same_seed_same_weights_other_seed_other_weights(batches: Batches) -> None:
-    a, b, c = (weights(fit(method(), batches, Stage2(updates=3, seed=seed))[0]) for seed in (0, 0, 1))
+    a, b, c = (weights(fit(method(), batches, FinetuneSettings(updates=3), seed=seed)[0]) for seed in (0, 0, 1))
     assert torch.equal(a, b) and not torch.equal(a, c)
 
 
 def test_going_on_from_any_update_ends_in_the_same_weights_and_history(batches: Batches) -> None:
-    stage = Stage2(updates=8, rows=4, validate_every=3)
+    settings = FinetuneSettings(updates=8, validate_every=3)
     scores = lambda network: float(weights(network).sum())  # noqa: E731
     states: list[dict] = []
 
     def save(make, now: bool) -> None:
         states.append(copy.deepcopy(make()))
 
-    whole, rows = fit(method(), batches, stage, save=save, validate=scores)
+    whole, rows = fit(method(), batches, settings, session=Session(save=save), validate=scores, rows=4)
     for state in states[:-1]:
-        again, same_rows = fit(method(), batches, stage, state=copy.deepcopy(state), validate=scores)
+        again, same_rows = fit(
+            method(), batches, settings, session=Session(state=copy.deepcopy(state)), validate=scores, rows=4
+        )
         assert torch.equal(weights(again), weights(whole))
         assert same_rows == rows
 
 
 def test_averaged_weights_are_kept_unless_switched_off(batches: Batches) -> None:
     m = method()
-    kept, _ = fit(m, batches, Stage2(updates=5, ema=0.9))
+    kept, _ = fit(m, batches, FinetuneSettings(updates=5, ema=0.9))
     assert kept is not m.network and not torch.equal(weights(kept), weights(m.network))
     m = method()
-    kept, _ = fit(m, batches, Stage2(updates=5, ema=0.0))
+    kept, _ = fit(m, batches, FinetuneSettings(updates=5, ema=0.0))
     assert kept is m.network
 
 
@@ -100,14 +104,16 @@ def test_best_on_validation_is_kept_and_patience_ends_it(batches: Batches) -> No
         seen.append(weights(network).clone())
         return next(scores)
 
-    kept, rows = fit(method(), batches, Stage2(updates=60, validate_every=2, patience=3, rows=60), validate=validate)
+    kept, rows = fit(
+        method(), batches, FinetuneSettings(updates=60, validate_every=2, patience=3), validate=validate, rows=60
+    )
     assert len(seen) == 5  # the sixth look, at 0.9, is never taken
     assert torch.equal(weights(kept), seen[1])
     assert [row["dice"] for row in rows if "dice" in row] == [0.5, 0.7, 0.6, 0.6, 0.6]
 
 
 def test_time_budget_ends_the_training_with_the_schedule(batches: Batches) -> None:
-    _, rows = fit(method(), batches, Stage2(updates=100_000, time_budget_s=1.0, rows=100_000))
+    _, rows = fit(method(), batches, FinetuneSettings(updates=100_000, time_budget_s=1.0), rows=100_000)
     assert 2 <= len(rows) < 10_000
     assert rows[-1]["learning_rate"] < 0.3 * max(row["learning_rate"] for row in rows)
 
@@ -118,7 +124,7 @@ def test_a_diverging_loss_stops_and_says_where(batches: Batches) -> None:
         m.network.head.bias.fill_(float("nan"))
     before = weights(m.network).nan_to_num()
     with pytest.raises(HebbsegError, match=r"became nan at update 0.*Lower the learning rate"):
-        fit(m, batches, Stage2(updates=3))
+        fit(m, batches, FinetuneSettings(updates=3))
     assert torch.equal(weights(m.network).nan_to_num(), before)
 
 
@@ -126,7 +132,8 @@ def test_a_request_saves_and_stops(batches: Batches) -> None:
     request, states = Request(), []
     request.made = True
     with pytest.raises(Interrupted, match="after update 1 of 5"):
-        fit(method(), batches, Stage2(updates=5), request=request, save=lambda make, now: states.append((make(), now)))
+        session = Session(request=request, save=lambda make, now: states.append((make(), now)))
+        fit(method(), batches, FinetuneSettings(updates=5), session=session)
     assert states[0][1] and states[0][0]["step"] == 1
 
 
@@ -134,7 +141,7 @@ def test_encoder_can_learn_slower_than_the_rest_or_not_at_all(batches: Batches) 
     start = method().network
     moved = {}
     for rate in (0.0, 0.1, 1.0):
-        network, _ = fit(method(), batches, Stage2(updates=3, encoder_rate=rate, ema=0))
+        network, _ = fit(method(), batches, FinetuneSettings(updates=3, encoder_rate=rate, ema=0))
         moved[rate] = {
             part: float((weights(getattr(network, part)) - weights(getattr(start, part))).norm())
             for part in ("encoder", "decoder", "head")

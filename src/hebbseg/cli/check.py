@@ -25,7 +25,8 @@ def check(
 ) -> None:
     """Show what was understood of DATA: cases, masks, classes, sizes, groups, and every problem with its remedy."""
     from hebbseg.atomic_files import refuse_unwritable
-    from hebbseg.data.inspect import examine, failed_report, report
+    from hebbseg.data.inspect import examine
+    from hebbseg.data.inspect_report import failed_report, report
     from hebbseg.data.sources import open_source
 
     try:

@@ -12,6 +12,7 @@ from hebbseg.cli.options import (
     InstancesOption,
     LabelMapOption,
     ThresholdOption,
+    TrustOption,
     TtaOption,
     output_folder,
     show_facts,
@@ -36,6 +37,7 @@ def evaluate(
     ] = None,
     tta: TtaOption = None,
     accelerator: AcceleratorOption = None,
+    trust: TrustOption = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that are there already.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     label_map: LabelMapOption = None,
@@ -58,7 +60,7 @@ def evaluate(
     from hebbseg.evaluation.evaluate import describe_summary
     from hebbseg.runs.evaluate import chosen_cases, fitting_source, measure, results_folder, trained_on
 
-    (segmenter,) = load_models([model], tta=tta, accelerator=accelerator)
+    (segmenter,) = load_models([model], tta=tta, accelerator=accelerator, trust=trust)
     source = open_source(data, label_map=label_map, mask_threshold=mask_threshold, instances=instances)
     cases = chosen_cases(source, split=split, subset=subset)
     fitting = fitting_source(source, segmenter)

@@ -14,6 +14,7 @@ from hebbseg.errors import HebbsegError, did_you_mean
 
 if TYPE_CHECKING:
     from hebbseg.experiments.grid import GridRun
+    from hebbseg.experiments.recipe import Recipe
 
 WHERE = "Where it is computed"
 
@@ -25,6 +26,12 @@ def grid(
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="OUT", help="Folder of all runs. [dim]\\[runs/<recipe's name>][/]"),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", metavar="NAME", help="Only this data set of the recipe; may be repeated. [dim]\\[all][/]"
+        ),
     ] = None,
     only: Annotated[
         str | None,
@@ -75,9 +82,9 @@ def grid(
     \b
     Examples:
       hebbseg grid recipes/phantom-small.toml --jobs 2
-      hebbseg grid recipes/glas-small.toml --dry-run
-      hebbseg grid recipes/glas-paper.toml --executor ray --address auto --gpus-per-run 1
-      hebbseg report runs/glas-small -o report.html
+      hebbseg grid recipes/benchmark-small.toml --data glas --dry-run
+      hebbseg grid recipes/benchmark-paper.toml --data glas --data ph2 --executor ray --address auto --gpus-per-run 1
+      hebbseg report runs/benchmark-small -o report.html
 
     The same command again goes on where it was stopped: what is done is skipped, what was cut is resumed, what failed is
     tried again. Stage 1 is done once for all runs that share it. Exit code 1 if some run failed.
@@ -93,7 +100,7 @@ def grid(
     if executor not in EXECUTORS:
         raise HebbsegError(f"--executor {executor!r} is unknown. {did_you_mean(executor, EXECUTORS)}")
     described = load_recipe(recipe)
-    runs = plan(described, data_roots(data_root, recipe))
+    runs = plan(described.with_data(data or ()), data_roots(data_root, recipe))
     folder = output_folder(out or Path("runs") / described.name, "").absolute()
     chosen = _chosen(runs, only)
     tasks = tasks_of(chosen, folder)
@@ -104,7 +111,7 @@ def grid(
         return
     workers = make_executor(executor, jobs=jobs, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
     _copy_recipe(recipe, folder)  # now that nothing can be wrong any more: reports go by it
-    _warn_of_strangers(runs, folder)
+    _warn_of_strangers(described, folder)
     try:
         result = run_tasks(tasks, workers, Board)
     except Interrupted as stop:
@@ -144,9 +151,11 @@ def _copy_recipe(recipe: Path, folder: Path) -> None:
         shutil.copyfile(recipe, temporary)
 
 
-def _warn_of_strangers(runs: "list[GridRun]", folder: Path) -> None:
+def _warn_of_strangers(recipe: "Recipe", folder: Path) -> None:
     """Says which run folders are not of this recipe: it was changed, or another one was run here."""
-    known = {run.id for run in runs}
+    from hebbseg.experiments.grid import notes_of
+
+    known = notes_of(recipe) if (folder / "runs").is_dir() else {}
     strangers = sorted(path.name for path in (folder / "runs").glob("*") if path.name not in known)
     if strangers:
         typer.echo(

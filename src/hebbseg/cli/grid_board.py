@@ -21,7 +21,7 @@ STATES = ("done", "running", "failed", "left")
 class Board:
     """Counts of tasks by what they are for, the time gone and the time left.
 
-    Arguments:
+    Args:
         tasks: all of the grid, those done already as well.
         done: ids of those done before this start, with the seconds each took where known.
         slots: how many go on at once.

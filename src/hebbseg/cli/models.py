@@ -12,7 +12,9 @@ from hebbseg.inference.predictor import Predictor, Tta
 TTA = ("none", "flips", "flips+rot")
 
 
-def load_models(paths: Sequence[Path], *, tta: str | None = None, accelerator: str | None = None) -> list[Predictor]:
+def load_models(
+    paths: Sequence[Path], *, tta: str | None = None, accelerator: str | None = None, trust: bool = False
+) -> list[Predictor]:
     """Segmenters on the device that computes; ``tta`` None leaves each with what it was trained to use."""
     if tta is not None and tta not in TTA:
         raise HebbsegError(f"--tta {tta!r} is unknown. {did_you_mean(tta, TTA)}")
@@ -20,7 +22,7 @@ def load_models(paths: Sequence[Path], *, tta: str | None = None, accelerator: s
         raise HebbsegError(
             f"--accelerator {accelerator!r} is unknown. {did_you_mean(accelerator, get_args(Accelerator))}"
         )
-    segmenters = [Predictor.load(path) for path in paths]
+    segmenters = [Predictor.load(path, trust=trust) for path in paths]
     if tta is not None:
         segmenters = [replace(segmenter, tta=cast(Tta, tta)) for segmenter in segmenters]
     from hebbseg.training.distributed import available_fabric

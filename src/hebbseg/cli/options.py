@@ -63,6 +63,13 @@ TtaOption = Annotated[
         "--tta", metavar="none|flips|flips+rot", help="Predict mirrored (and turned) copies too and take the mean."
     ),
 ]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Import and call the network factory that MODEL names, even if it is neither hebbseg's nor MONAI's.",
+    ),
+]
 
 _DURATION = re.compile(r"(?=.)(?:([\d.]+)\s*h)?\s*(?:([\d.]+)\s*m(?:in)?)?\s*(?:([\d.]+)\s*s?)?", re.IGNORECASE)
 
@@ -106,7 +113,7 @@ def _plain(text: str) -> Any:
         value = json.loads(text.lower() if text.lower() in ("true", "false") else text)
     except ValueError:
         return text
-    return value if isinstance(value, bool | int | float) else text
+    return value if isinstance(value, bool | int | float | list) else text
 
 
 class SettingsCommand(TyperCommand):
@@ -133,6 +140,13 @@ def output_folder(out: Path | None, example: str) -> Path:
 
     refuse_unwritable(out)
     return out
+
+
+def check_place(data: str) -> None:
+    """Raises at once if DATA is not there: a typo should not wait for torch to load."""
+    from hebbseg.data.sources import find_place
+
+    find_place(data)
 
 
 def show_facts(rows: Sequence[tuple[str, str]]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hebbseg.cli.options import AcceleratorOption, TtaOption, output_folder, show_facts
+from hebbseg.cli.options import AcceleratorOption, TrustOption, TtaOption, output_folder, show_facts
 from hebbseg.errors import HebbsegError
 
 
@@ -36,6 +36,7 @@ def predict(
     ] = True,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that are there already.")] = False,
     accelerator: AcceleratorOption = None,
+    trust: TrustOption = False,
 ) -> None:
     """Predict masks in the format and geometry of each image, with the class values of your own masks.
 
@@ -54,7 +55,7 @@ def predict(
     from hebbseg.data.io.formats import suffix_of
     from hebbseg.inference.files import find_inputs, plan, predict_files
 
-    segmenters = load_models([model, *(ensemble or [])], tta=tta, accelerator=accelerator)
+    segmenters = load_models([model, *(ensemble or [])], tta=tta, accelerator=accelerator, trust=trust)
     inputs, problems = find_inputs(images, leave_out=folder)
     targets = plan(segmenters, inputs, folder, overlays=overlays, uncertainty_maps=uncertainty, overwrite=overwrite)
     with make_reporter() as reporter:

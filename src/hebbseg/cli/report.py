@@ -32,7 +32,7 @@ def report(
 
     \b
     Examples:
-      hebbseg report runs/glas-small -o glas.html
+      hebbseg report runs/benchmark-small -o benchmark.html
       hebbseg report runs/ -o all.html --tables tables/
 
     Means have 90 % intervals, comparisons are paired by fold and seed, and a folder that is unfinished or cannot be read

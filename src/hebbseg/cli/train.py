@@ -15,6 +15,7 @@ from hebbseg.cli.options import (
     LabelMapOption,
     ThresholdOption,
     TtaOption,
+    check_place,
     output_folder,
     parse_assignments,
     seconds,
@@ -29,6 +30,7 @@ from hebbseg.cli.train_options import (
     FeaturesOption,
     HelpMethodOption,
     ListOption,
+    NetworkOption,
     NodesOption,
     OutOption,
     PatchOption,
@@ -91,8 +93,9 @@ def train(
         str | None,
         typer.Option(
             "--protocol",
-            metavar="few-label|paper",
+            metavar="few-label|paper|selection",
             help="few-label: no validation masks, averaged weights at the end. paper: folds, best validation Dice. "
+            "selection: folds of the training side, to choose settings. "
             "[dim]\\[few-label][/]",
             rich_help_panel=SPLITTING,
         ),
@@ -107,6 +110,7 @@ def train(
     seed: SeedOption = None,
     size: SizeOption = None,
     patch: PatchOption = None,
+    network: NetworkOption = None,
     features: FeaturesOption = None,
     label_map: LabelMapOption = None,
     group: GroupOption = None,
@@ -143,6 +147,7 @@ def train(
         return
     folder = output_folder(out, f"hebbseg train {data or 'my_data/'} -o run1")
     settings = _settings(context, data, folder, resume, time_budget, more)
+    check_place(settings.data.source)
     from hebbseg.runs.train import run
     from hebbseg.training.interrupt import Interrupted
 
@@ -167,6 +172,7 @@ def pretrain(
     seed: SeedOption = None,
     size: SizeOption = None,
     patch: PatchOption = None,
+    network: NetworkOption = None,
     features: FeaturesOption = None,
     group: GroupOption = None,
     accelerator: AcceleratorOption = None,
@@ -187,6 +193,7 @@ def pretrain(
     """
     folder = output_folder(out, f"hebbseg pretrain {data or 'my_images/'} -o stage1")
     settings = _settings(context, data, folder, resume, None, more)
+    check_place(settings.data.source)
     from hebbseg.runs.train import pretrain_only
     from hebbseg.training.interrupt import Interrupted
 

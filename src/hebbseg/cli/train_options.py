@@ -70,6 +70,15 @@ PatchOption = Annotated[
         rich_help_panel=IMAGES,
     ),
 ]
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="NAME",
+        help="unet, or the dotted name of any PyTorch network factory, as in monai.networks.nets.DynUNet. [dim]\\[unet][/]",
+        rich_help_panel=IMAGES,
+    ),
+]
 FeaturesOption = Annotated[
     str | None,
     typer.Option(

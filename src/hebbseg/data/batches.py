@@ -42,7 +42,7 @@ class Batches:
     Every list of cases is walked through in rounds: no case comes twice before all came once, and each round has its
     own order. There is no state: after a restart at step k, ``batch(k)`` is the same to the last bit.
 
-    Arguments:
+    Args:
         store: where the images are.
         training: which of them are labelled and which are not.
         steps: how many batches there are.

@@ -21,7 +21,7 @@ RARE_PERCENT = 0.5
 class Preparation:
     """What is done to every image once, when it is first read. Part of a trained model: prediction repeats it.
 
-    Arguments:
+    Args:
         size: pictures and volumes are resized to this (images anti-aliased, masks by nearest neighbour); None keeps
             each at its own size.
         normalise: ``"unit"`` divides whole numbers by the largest their type can hold (bytes by 255) and brings

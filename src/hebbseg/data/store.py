@@ -32,7 +32,7 @@ class CaseStore:
     than ``memory_limit_bytes``; the others are kept on disk (`hebbseg.data.cache`) and mapped. A mask file is opened
     when that mask is asked for and at no other time.
 
-    Arguments:
+    Args:
         source: where cases are read from.
         preparation: what is done to each once.
         images: ids whose images may be read.

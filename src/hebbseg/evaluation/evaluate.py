@@ -37,7 +37,7 @@ def evaluate(
     Distances are in mm if every case has a spacing (scaled along where the segmenter resizes), else in pixels of the
     working size.
 
-    Arguments:
+    Args:
         store: has these cases already, preprocessed as for this segmenter; default: they are read.
         look: is shown each prepared image (C, *S), prediction and target (*S).
         report: is told (cases done, cases in all).

@@ -9,7 +9,7 @@
 
 run.json of such a run has, besides what every run has, the key "grid":
 
-    {"recipe": "glas-small", "title": "…", "kind": "train" | "probe", "table": "sota", "dataset": "glas",
+    {"recipe": "benchmark-small", "title": "…", "kind": "train" | "probe", "table": "sota", "dataset": "glas",
      "arm": "CPS + Hebbian", "gain_over": "CPS", "baseline": "Supervised", "axes": {"labelled": "10%", "seed": 0}}
 
 "gain_over" and "baseline" are there where the recipe names them. Runs are paired that have the same dataset and the same

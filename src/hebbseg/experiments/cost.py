@@ -72,7 +72,7 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
 def time_task(task: Task, besides: dict[str, float] | None = None) -> Cost:
     """Begins the task in a folder that is thrown away, and stops when enough is known.
 
-    Arguments:
+    Args:
         besides: seconds of reading and testing by what they depend on, which is not the method: looked up and added to,
             so that volumes are tested once and not once for every method.
     """

@@ -11,9 +11,7 @@ VARIABLE = "HEBBSEG_DATA"
 
 
 def data_roots(given: Path | None, recipe: Path) -> list[Path]:
-    """The folders below which relative paths are looked for: ``--data-root``, else HEBBSEG_DATA, else the folder of the
-    recipe file and the current folder.
-    """
+    """The folders that hold data: ``--data-root``, else HEBBSEG_DATA, else the recipe's folder and the current one."""
     if given is None and os.environ.get(VARIABLE):
         given = Path(os.environ[VARIABLE])
     return [recipe.parent, Path()] if given is None else [given]

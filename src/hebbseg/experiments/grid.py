@@ -15,8 +15,10 @@ from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import identity, locate
 from hebbseg.experiments.recipe import Arm, Recipe
 from hebbseg.methods import AUTO, WITH_UNLABELLED, auto_method, check_method, method_class
+from hebbseg.networks.factory import UNET
 from hebbseg.pretraining.hebbian import make_rule
 from hebbseg.pretraining.initializers import check_init, is_initializer
+from hebbseg.runs.preflight import check_network
 
 WITHOUT_STAGE_1 = frozenset({"random"})
 
@@ -34,7 +36,7 @@ class Stage1Fit:
 class GridRun:
     """One run of a grid.
 
-    Arguments:
+    Args:
         id: readable, and the same wherever the recipe is run.
         kind: train or probe.
         settings: all resolved.
@@ -51,13 +53,7 @@ class GridRun:
 
 def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
     """All runs of a recipe, one repetition (seed, fold) after the other; raises if any of them could not be begun."""
-    places = {}
-    for name, data in recipe.data.items():
-        try:
-            places[name] = locate(data.source, roots)
-        except HebbsegError as error:
-            raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {error}") from None
-    runs = _runs(recipe, places)
+    runs = _runs(recipe, _locate_all(recipe, roots))
     for run in runs:
         try:
             _check(run.settings, run.kind)
@@ -67,6 +63,20 @@ def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
     runs = [replace(run, stage1=_stage1(run, recipe)) for run in runs]
     # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
     return sorted(runs, key=lambda run: (run.settings.seed, run.settings.data.fold or 0))
+
+
+def _locate_all(recipe: Recipe, roots: Sequence[Path]) -> dict[str, str]:
+    places, errors = {}, {}
+    for name, data in recipe.data.items():
+        try:
+            places[name] = locate(data.source, roots)
+        except HebbsegError as error:
+            errors[name] = str(error)
+    for name, message in errors.items():
+        others = "".join(f" --data {found}" for found in places)
+        hint = f" To run the other data sets only:{others}." if others else ""
+        raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {message}{hint}")
+    return places
 
 
 def notes_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
@@ -111,7 +121,7 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     facts = _facts(settings, recipe, data)
     if recipe.kind == "train" and settings.finetune.method == AUTO:
         # What it stands for is a default, too; whether all images have masks is not known yet.
-        facts["method"] = auto_method(unlabelled=1)
+        facts["method"] = auto_method(unlabelled=1, network=settings.network.name)
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
     readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")
     return GridRun(
@@ -136,7 +146,7 @@ def _stage1(run: GridRun, recipe: Recipe) -> tuple[Stage1Fit, ...]:
     facts = _facts(settings.changed(labelled="0"), recipe, run.note["dataset"])
     del facts["finetune"]
     return tuple(
-        Stage1Fit(key=f"{settings.pretrain.init}-{_hash(facts | {'network': n})}", settings=settings, network=n)
+        Stage1Fit(key=f"{settings.pretrain.init}-{_hash(facts | {'number': n})}", settings=settings, network=n)
         for n in range(networks)
     )
 
@@ -158,9 +168,13 @@ def _check(settings: Settings, kind: str) -> None:
         )
     if kind == "probe" and settings.hardware.devices * settings.hardware.num_nodes > 1:
         raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
-    check_method(settings.finetune.method, settings.finetune.method_options)
-    check_init(settings.pretrain.init, settings.pretrain.init_options)
+    network = settings.network.name
+    if kind == "probe" and network != UNET:
+        raise HebbsegError(f"a probe reads the levels of the UNet, and network={network} has none. Leave it out.")
+    check_network(settings)
+    check_method(settings.finetune.method, settings.finetune.method_options, network=network)
     make_rule(settings.pretrain)
+    check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
     if settings.data.fold is not None and settings.data.folds is None:
         raise HebbsegError(f"fold={settings.data.fold}: of how many? Say so in the settings, as in folds = 10.")
     if (

@@ -50,6 +50,7 @@ def probe(
     network, first = initialize(context, 0) if initialize else context.initialize(classes, settings.seed)
     if first.diagnostics:
         write_json(folder / "pretrain.json", as_dict(first.diagnostics))
+    assert isinstance(network, UNet)
     held_out = dataset.store.restricted_to(source, images=split.test, masks=split.test)
     scores = linear_probe(
         network.eval().features,

@@ -1,7 +1,7 @@
 """A recipe: which runs there are, written as data. Everything that is wrong with it is said before anything starts."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -44,7 +44,7 @@ class DataSet(_Part):
 class Arm(_Part):
     """``[[arms]]``: a named combination of settings.
 
-    Arguments:
+    Args:
         name: as tables show it.
         gain_over: the arm that this one differs from by one thing, whose worth is asked for.
         without: axes that mean nothing to this arm; it is run once, not once for each value.
@@ -63,7 +63,7 @@ class Arm(_Part):
 class Recipe(BaseModel):
     """One experiment: data sets × axes × arms.
 
-    Arguments:
+    Args:
         name: of the folder of its results, unless told otherwise.
         title: a sentence for the report.
         table: which table or figure of the report shows it.
@@ -96,6 +96,15 @@ class Recipe(BaseModel):
         self._check_arms()
         self._check_places()
         return self
+
+    def with_data(self, names: Sequence[str]) -> "Recipe":
+        """The recipe with these of its data sets alone; with all of them if none is named."""
+        for name in names:
+            if name not in self.data:
+                raise HebbsegError(
+                    f"--data {name}: recipe {self.name} has no [data.{name}]. {did_you_mean(name, self.data)}"
+                )
+        return self.model_copy(update={"data": {k: v for k, v in self.data.items() if not names or k in names}})
 
     def axes_of(self, data: str) -> dict[str, list[Any]]:
         """The axes of one data set, its own values before the recipe's."""

@@ -9,14 +9,16 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import nn
+
 from hebbseg.config import Settings
 from hebbseg.data.progress import Reporter
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.tasks import WEIGHTS
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict
+from hebbseg.networks.factory import build_network
 from hebbseg.networks.model_file import load_model, save_model
-from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.initializers import Initialized
 from hebbseg.runs.checkpoint import load_checkpoint
 from hebbseg.runs.context import RunContext
@@ -55,7 +57,7 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Datas
 def cached_weights(folders: Sequence[Path]) -> Initialize:
     """Gives a run the weights that `fit_stage1` left in these folders, one for each network."""
 
-    def initialize(context: RunContext, network: int) -> tuple[UNet, Initialized]:
+    def initialize(context: RunContext, network: int) -> tuple[nn.Module, Initialized]:
         path = folders[network] / WEIGHTS
         weights, described = load_model(path)
         if described["images"] != _images_hash(context.training):
@@ -63,7 +65,7 @@ def cached_weights(folders: Sequence[Path]) -> Initialize:
                 f"{path}: these weights were learned from other training images than this run has: the data have changed "
                 "since. Restore them, or choose another output folder."
             )
-        made = UNet(**context.network_options(len(context.source.classes))).to(context.fabric.device)
+        made = build_network(**context.network_options(len(context.source.classes))).to(context.fabric.device)
         made.load_state_dict(weights)
         report = json.loads(described["report"])
         diagnostics = {name: LayerDiagnostics(**numbers) for name, numbers in report["diagnostics"].items()}

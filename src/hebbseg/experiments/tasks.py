@@ -31,7 +31,7 @@ Status = Literal["done", "failed", "stopped", "lost"]
 class Task:
     """A fit of stage 1 or a run.
 
-    Arguments:
+    Args:
         id: of the task, its log and its lock.
         kind: what is done.
         settings: resolved.

@@ -29,15 +29,15 @@ class Plasticity:
     with the rule's gate g and reconstruction ŝ. Nothing is written to the network until `write_gradients` sets
     ``weight.grad = −ΔW``, so that any torch optimiser applies it.
 
-    Arguments:
+    Args:
         model: any module; its Conv, ConvTranspose (1D to 3D) and Linear layers take part.
         rule: `SoftWTA`, `HebbianPCA`, `Hebb`, or an object like them.
         transpose: for transposed convolutions, ``"tsa"`` (structure-aware: large-map units learn small-map vectors),
             ``"s"`` (straightforward: small-map units learn large-map patches), ``"tsa-literal"`` (the paper's SWTA-TSA
             to the letter, whose offsets share one reconstruction Σ_κ W[:, o, κ]; it has no fixed point and its norms
             grow; equal to ``"tsa"`` for HebbianPCA) or ``"off"``.
-        layers: names of layers or of modules that hold them (wildcards allowed); None is all.
-        exclude: names to leave out. ``"head"`` may be absent from the network; any other name must be in it.
+        layers: names or wildcards of layers or of modules that hold them; None is all.
+        exclude: those to leave out. ``"head"`` may be absent from the network; any other name must be in it.
         unit_norm, center, standardize, whiten: see `Conditioning`. All off is the equation to the letter.
 
     >>> import torch
@@ -201,14 +201,14 @@ def _chosen(
                 f"{option}={patterns!r} is one string; give a sequence of names: {option}=({patterns!r},)."
             )
         for pattern in patterns:
-            if not any(_matches(name, pattern) for name in modules) and not (option == "exclude" and pattern == "head"):
+            if not any(matches(name, pattern) for name in modules) and not (option == "exclude" and pattern == "head"):
                 raise HebbsegError(
                     f"{option}: the network has no module {pattern!r}. {did_you_mean(pattern, filter(None, modules))}"
                 )
     chosen = {}
     for name, module in modules.items():
-        wanted = layers is None or any(_matches(name, pattern) for pattern in layers)
-        if not wanted or any(_matches(name, pattern) for pattern in exclude):
+        wanted = layers is None or any(matches(name, pattern) for pattern in layers)
+        if not wanted or any(matches(name, pattern) for pattern in exclude):
             continue
         if is_plastic(module):
             if not (transpose == "off" and getattr(module, "transposed", False)):
@@ -248,5 +248,5 @@ def _refuse_unwritable(chosen: dict[str, nn.Module]) -> None:
         owners[id(weight)] = name
 
 
-def _matches(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
     return name == pattern or name.startswith(pattern + ".") or fnmatchcase(name, pattern)

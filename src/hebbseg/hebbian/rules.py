@@ -61,7 +61,7 @@ class SoftWTA:
 
         ΔW_j = E_n[ softmax(y_n / t)_j (s_n − W_j) ]
 
-    Arguments:
+    Args:
         temperature: t > 0. Small: one winner; large: every unit learns the same mean. The paper's tables list k = 1/t.
 
     >>> SoftWTA(temperature=0.05)

@@ -19,7 +19,7 @@ SLOWEST = 10  # forwards a running estimate looks back on
 class Conditioning:
     """What is done to signals and filters so that competition does not collapse; all off is the equation to the letter.
 
-    Arguments:
+    Args:
         unit_norm: `Plasticity.normalize` keeps filters at norm 1 (in the whitened space where there is one).
         center: the signal comes from the map less the running mean μ of each channel, as if the layer had been given
             that map: zeros that pad it are added afterwards, so that the border of an image is nothing special.

@@ -59,7 +59,7 @@ class Outcome:
 def find_inputs(specs: Sequence[str], *, leave_out: Path | None = None) -> tuple[list[Input], list[Problem]]:
     """What the user means by files, folders and data sets; and what was found there but cannot be used.
 
-    Arguments:
+    Args:
         specs: image files, folders, or anything `open_source` takes.
         leave_out: a folder of results that may lie among the images.
     """

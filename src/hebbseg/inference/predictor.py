@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from hebbseg import __version__
 from hebbseg.data.cases import ClassInfo
@@ -17,8 +17,8 @@ from hebbseg.data.io.image_file import Axes, user_values
 from hebbseg.data.preprocessing import Preparation
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.sliding_window import predict_probabilities
+from hebbseg.networks.factory import as_described, build_network, check_trusted
 from hebbseg.networks.model_file import load_model, save_model
-from hebbseg.networks.unet import UNet
 
 Tta = Literal["none", "flips", "flips+rot"]
 
@@ -27,9 +27,9 @@ Tta = Literal["none", "flips", "flips+rot"]
 class Predictor:
     """Predicts masks of images of any size.
 
-    Arguments:
+    Args:
         network: gives logits.
-        network_options: with which the network is built again from a file.
+        network_options: keywords of `build_network`, with which the network is built again from a file.
         preparation: resizing and normalisation, as in training.
         classes: index, the user's own value and name of each class.
         window: size of sliding windows, or None for whole images.
@@ -38,7 +38,7 @@ class Predictor:
             masks back. "stored" takes every file as it is.
     """
 
-    network: UNet
+    network: nn.Module
     network_options: dict[str, Any]
     preparation: Preparation
     classes: tuple[ClassInfo, ...]
@@ -48,7 +48,11 @@ class Predictor:
 
     @property
     def spatial_dims(self) -> int:
-        return self.network.spatial_dims
+        return int(self.network_options["spatial_dims"])
+
+    @property
+    def in_channels(self) -> int:
+        return int(self.network_options["in_channels"])
 
     def predict(self, image: np.ndarray | str | Path) -> np.ndarray:
         """The mask of an image, at its own size, in the class values of the user's masks (indices for colour masks)."""
@@ -63,7 +67,9 @@ class Predictor:
         if isinstance(image, str | Path):
             file = read_image(image)
             return self.probabilities_of_file(file.array, file.axes)
-        return self.probabilities_of_channels(self.as_channels(_channels_first(np.asarray(image), self.network)))
+        return self.probabilities_of_channels(
+            self.as_channels(_channels_first(np.asarray(image), self.spatial_dims, self.in_channels))
+        )
 
     def probabilities_of_file(self, array: np.ndarray, axes: Axes) -> Tensor:
         """As `probabilities`, of (C, *S) as `read_image` gives it, in the order of axes it has."""
@@ -92,22 +98,32 @@ class Predictor:
         save_model(Path(path), self.network.state_dict(), self.describe())
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Reads what `save` wrote; a folder means its model.safetensors. Executes no code from the file."""
+    def load(cls, path: str | Path, *, trust: bool = False) -> Self:
+        """Reads what `save` wrote; a folder means its model.safetensors. Executes no code from the file.
+
+        Args:
+            trust: import and call the network factory that the file names, whatever it is. Off, only our UNet and
+                MONAI's networks are built.
+        """
         path = Path(path)
         weights, description = load_model(path / "model.safetensors" if path.is_dir() else path)
         try:
-            network = UNet(**description["network"])
+            described = as_described(description["network"])
+            if not trust:
+                check_trusted(described)
+            network = build_network(**described)
             network.load_state_dict(weights)
             classes = tuple(ClassInfo(**_class(info)) for info in description["classes"])
             preparation = Preparation.from_description(description["preparation"])
             window = None if description["window"] is None else tuple(description["window"])
             tta, axes = description["tta"], description.get("axes", "stored")
+        except HebbsegError as error:
+            raise HebbsegError(f"{path}: {error}") from error
         except (KeyError, TypeError, RuntimeError) as error:
             raise HebbsegError(f"{path}: the model's description does not fit ({error}). Train it again.") from error
         return cls(
             network=network.eval(),
-            network_options=description["network"],
+            network_options=described,
             preparation=preparation,
             classes=classes,
             window=window,
@@ -118,7 +134,7 @@ class Predictor:
     def describe(self) -> dict[str, Any]:
         return {
             "version": __version__,
-            "network": self.network_options,
+            "network": as_described(self.network_options),
             "preparation": self.preparation.describe(),
             "classes": [asdict(info) for info in self.classes],
             "window": None if self.window is None else list(self.window),
@@ -128,7 +144,7 @@ class Predictor:
 
     def as_channels(self, array: np.ndarray) -> np.ndarray:
         """(C, *S) with any reasonable number of channels → the number the network takes."""
-        wanted, dims = self.network.in_channels, self.spatial_dims
+        wanted, dims = self.in_channels, self.spatial_dims
         if array.ndim != dims + 1:
             raise HebbsegError(
                 f"An image of shape {array.shape}: this model takes {dims} spatial axes and {wanted} channels, "
@@ -146,9 +162,8 @@ class Predictor:
         return array
 
 
-def _channels_first(array: np.ndarray, network: UNet) -> np.ndarray:
+def _channels_first(array: np.ndarray, dims: int, wanted: int) -> np.ndarray:
     """An array as people hold it in memory, channels first, in a number type that image files have."""
-    dims, wanted = network.spatial_dims, network.in_channels
     if array.dtype.kind not in "buif":
         raise HebbsegError(f"An image of type {array.dtype}: allowed are whole and floating-point numbers.")
     if array.dtype == np.bool_:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import nn
+
 from hebbseg.config import current_options
 from hebbseg.data.augment.views import Augment
 from hebbseg.errors import HebbsegError, look_up
@@ -19,7 +21,7 @@ from hebbseg.methods.supervised import Supervised
 from hebbseg.methods.uamt import UncertaintyAwareMeanTeacher
 from hebbseg.methods.unimatch import UniMatch
 from hebbseg.methods.urpc import PyramidConsistency
-from hebbseg.networks.unet import UNet
+from hebbseg.networks.factory import UNET
 
 METHODS: dict[str, type[Method]] = {
     "supervised": Supervised,
@@ -39,12 +41,20 @@ AUTO = "auto"
 WITH_UNLABELLED = "unimatch"
 AUTO_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "dice_gated": True}
 AUTO_TITLE = "UniMatch, dice-gated"
+FOR_ANY_NETWORK: dict[str, Any] = {"feature_view": False}
 
 
-def check_method(name: str, options: Mapping[str, Any]) -> None:
-    """Raises an error where the name or one of the options is wrong."""
+def check_method(name: str, options: Mapping[str, Any], *, network: str = UNET) -> None:
+    """Raises an error where the name or one of the options is wrong, or where the method cannot train this network."""
     if name != AUTO:
-        checked_options(name, method_class(name), current_options(name, options))
+        own = checked_options(name, method_class(name), current_options(name, options))
+        if network != UNET and method_class(name).needs_unet and own.get("feature_view", True):
+            fitting = ", ".join(other for other, cls in METHODS.items() if not cls.needs_unet)
+            without = ", or set method_options.feature_view=false" if "feature_view" in own else ""
+            raise HebbsegError(
+                f"Method {name} reads the maps of the UNet's encoder and decoder, which network={network} does not have. "
+                f"Use one of {fitting}{without}, or network={UNET}."
+            )
     elif options:
         raise HebbsegError(
             f"method_options.{next(iter(options))}: which method's? With method=auto it depends on the data. "
@@ -53,9 +63,11 @@ def check_method(name: str, options: Mapping[str, Any]) -> None:
         )
 
 
-def auto_method(*, unlabelled: int) -> tuple[str, dict[str, Any]]:
+def auto_method(*, unlabelled: int, network: str = UNET) -> tuple[str, dict[str, Any]]:
     """The method, and its options, that ``auto`` stands for where so many training images come without a mask."""
-    return (WITH_UNLABELLED, dict(AUTO_OPTIONS)) if unlabelled else ("supervised", {})
+    if not unlabelled:
+        return "supervised", {}
+    return WITH_UNLABELLED, AUTO_OPTIONS | ({} if network == UNET else FOR_ANY_NETWORK)
 
 
 def method_class(name: str) -> type[Method]:
@@ -68,7 +80,7 @@ def method_class(name: str) -> type[Method]:
 
 def method_title(name: str, options: Mapping[str, Any]) -> str:
     """A method in reports: its title, and the options that were given."""
-    if (name, options) == (WITH_UNLABELLED, AUTO_OPTIONS):
+    if name == WITH_UNLABELLED and options in (AUTO_OPTIONS, AUTO_OPTIONS | FOR_ANY_NETWORK):
         return AUTO_TITLE
     try:
         title = method_class(name).title or name
@@ -80,15 +92,15 @@ def method_title(name: str, options: Mapping[str, Any]) -> str:
 def make_method(
     name: str,
     *,
-    network: UNet,
-    another: Callable[[], UNet],
+    network: nn.Module,
+    another: Callable[[], nn.Module],
     loss: str,
     augment: Augment | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Method:
     """A method ready to train; its options are checked, and converted where they came as text.
 
-    Arguments:
+    Args:
         network, another, loss, augment: see `Method`.
         options: the method's own, by name; see `options_of`.
     """

@@ -6,11 +6,11 @@ from typing import ClassVar, NamedTuple, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from hebbseg.data.augment.views import Augment
 from hebbseg.errors import HebbsegError
 from hebbseg.methods.losses import segmentation_loss
-from hebbseg.networks.unet import UNet
 
 
 class Labelled(NamedTuple):
@@ -32,8 +32,8 @@ class Step:
 class Parts(TypedDict):
     """What every method is made of; see `Method`. The other keywords of a method's constructor are its options."""
 
-    network: UNet
-    another: Callable[[], UNet]
+    network: nn.Module
+    another: Callable[[], nn.Module]
     loss: str
     augment: NotRequired[Augment | None]
 
@@ -42,13 +42,13 @@ class Method(nn.Module):
     """A way to learn from a few masks and, perhaps, from images without.
 
     A subclass holds all networks it trains as submodules, so that its ``state_dict`` is all that a checkpoint needs.
-    ``network`` is the plain UNet that is kept in the end. Networks that follow (teachers) have ``requires_grad`` off.
+    ``network`` is the one that is kept in the end. Networks that follow (teachers) have ``requires_grad`` off.
     Its own options are typed keywords of its constructor, with the values of the original paper as defaults and a line
     each under "Options" in its docstring: the command line and the docs take them from there. ``title`` is its name in
     reports, ``networks`` how many networks start from weights of stage 1: the given one, and one for each call of
     ``another``.
 
-    Arguments:
+    Args:
         network: initialised already.
         another: makes a further network, initialised the same way from another seed; for methods with several.
         loss: the supervised criterion, ``"dice+ce"`` or ``"dice"``.
@@ -58,15 +58,17 @@ class Method(nn.Module):
     title: ClassVar[str] = ""
     networks: ClassVar[int] = 1
     uses_unlabelled: ClassVar[bool] = True
+    needs_unet: ClassVar[bool] = False
+    """Whether it reads the UNet's encoder and decoder, so that no other network will do (unless feature_view=False)."""
 
     def __init__(
-        self, *, network: UNet, another: Callable[[], UNet], loss: str, augment: Augment | None = None
+        self, *, network: nn.Module, another: Callable[[], nn.Module], loss: str, augment: Augment | None = None
     ) -> None:
         super().__init__()
         self.network = network
         self.loss_name = loss
         self.criterion = segmentation_loss(loss)
-        self.augment = augment or Augment(spatial_dims=network.spatial_dims)
+        self.augment = augment or Augment(spatial_dims=_spatial_dims(network))
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         """The terms of this update's loss, each already weighted; the loop minimises their sum."""
@@ -93,3 +95,8 @@ class Method(nn.Module):
                 "more, or use method supervised."
             )
         return unlabelled
+
+
+def _spatial_dims(network: nn.Module) -> int:
+    """As many as its first convolution has."""
+    return next(len(module.kernel_size) for module in network.modules() if isinstance(module, _ConvNd))

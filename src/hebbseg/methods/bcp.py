@@ -111,8 +111,8 @@ class BidirectionalCopyPaste(Method):
     @torch.no_grad()
     def pseudo_masks(self, labelled: Labelled, unlabelled: Tensor) -> Tensor:
         """The teacher's hard labels (B, *S), cleaned."""
-        masks, _ = pseudo_label(self.teacher(unlabelled))
-        classes = self.network.out_channels
+        logits = self.teacher(unlabelled)
+        masks, classes = pseudo_label(logits)[0], logits.shape[1]
         if self.largest_part == "never":
             return masks
         always = self.largest_part == "always"

@@ -11,6 +11,7 @@ from hebbseg.methods.ops import Ramp, ramp_up, softmax, squared_distance
 from hebbseg.methods.options import Share, Weight
 from hebbseg.methods.perturbations import PERTURBATIONS
 from hebbseg.networks.heads import AuxiliaryDecoder, cropped
+from hebbseg.networks.unet import UNet
 
 
 class CrossConsistency(Method):
@@ -32,6 +33,8 @@ class CrossConsistency(Method):
     """
 
     title = "CCT"
+    needs_unet = True
+    network: UNet
 
     def __init__(
         self,

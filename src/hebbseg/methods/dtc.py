@@ -12,6 +12,7 @@ from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax
 from hebbseg.methods.options import Share, Weight
 from hebbseg.networks.heads import DistanceHead, cropped
+from hebbseg.networks.unet import UNet
 
 
 def signed_distance(masks: Tensor, classes: int) -> Tensor:
@@ -54,6 +55,8 @@ class DualTaskConsistency(Method):
     """
 
     title = "DTC"
+    needs_unet = True
+    network: UNet
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label, ram
 from hebbseg.methods.options import Rate, Share, Weight
 from hebbseg.methods.perturbations import channel_dropout
 from hebbseg.networks.heads import cropped
+from hebbseg.networks.unet import UNet
 
 
 class UniMatch(Method):
@@ -31,11 +32,14 @@ class UniMatch(Method):
         pseudo_loss: H, what compares a prediction with its trusted pseudo label
         dice_gated: D is the foreground Dice on the labelled images of the batch, so that a network that misses the
             foreground there does not learn from its own pseudo-labels; else D = 1
+        feature_view: use p_f, which needs the UNet; without it, the two strong views count ½ each
         dropout: chance that a channel of the harmed features is removed
         cutmix: chance that a box of a strong view shows another image of the batch
     """
 
     title = "UniMatch"
+    needs_unet = True
+    network: UNet
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class UniMatch(Method):
         threshold: Share = 0.95,
         pseudo_loss: Literal["ce", "dice"] = "ce",
         dice_gated: bool = False,
+        feature_view: bool = True,
         dropout: Rate = 0.5,
         cutmix: Share = 0.5,
         **parts: Unpack[Parts],
@@ -57,6 +62,7 @@ class UniMatch(Method):
         self.threshold = threshold
         self.pseudo_loss = pseudo_loss
         self.dice_gated = dice_gated
+        self.feature_view = feature_view
         self.dropout = dropout
         self.cutmix = cutmix
 
@@ -64,11 +70,17 @@ class UniMatch(Method):
         unlabelled = self.needed(unlabelled)
         net, generator = self.network, step.generator
         known, total, size = len(labelled.images), len(labelled.images) + len(unlabelled), unlabelled.shape[2:]
-        maps = net.encoder(net.padded(torch.cat([labelled.images, unlabelled])))
-        harmed = [torch.cat([z, channel_dropout(z[known:], generator, self.dropout)]) for z in maps]
-        logits = cropped(net.head(net.decoder(harmed)[-1]), size)
+        images = torch.cat([labelled.images, unlabelled])
+        if self.feature_view:
+            harmed = [
+                torch.cat([z, channel_dropout(z[known:], generator, self.dropout)])
+                for z in net.encoder(net.padded(images))
+            ]
+            logits = cropped(net.head(net.decoder(harmed)[-1]), size)
+        else:
+            logits = net(images)
         label, confidence = pseudo_label(logits[known:total])
-        terms = [0.5 * self._distance(logits[total:], label, confidence)]
+        terms = [0.5 * self._distance(logits[total:], label, confidence)] if self.feature_view else []
 
         views: list[Tensor] = []
         labels: list[Tensor] = []
@@ -79,13 +91,13 @@ class UniMatch(Method):
             for each, x in ((views, strong), (labels, label), (confidences, confidence)):
                 each.append(mixed(x.roll(1, dims=0), x, boxes))
         for p, q, c in zip(net(torch.cat(views)).chunk(2), labels, confidences, strict=True):
-            terms.append(0.25 * self._distance(p, q, c))
+            terms.append((0.25 if self.feature_view else 0.5) * self._distance(p, q, c))
         D = foreground_dice(logits[:known], labelled.masks) if self.dice_gated else 1.0
         λ = D * self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:known], labelled.masks),
-            "features": λ * terms[0],
-            "strong": λ * (terms[1] + terms[2]),
+            **({"features": λ * terms[0]} if self.feature_view else {}),
+            "strong": λ * (terms[-2] + terms[-1]),
         }
 
     def _distance(self, logits: Tensor, label: Tensor, confidence: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax, squared_distanc
 from hebbseg.methods.options import Count, Share, Weight
 from hebbseg.methods.perturbations import Perturbation, channel_dropout, feature_drop, feature_noise
 from hebbseg.networks.heads import ScaleHeads, cropped
+from hebbseg.networks.unet import UNet
 
 # What each coarser level's map goes through before its prediction, from fine to coarse, then again from the start.
 # Positions are removed from 0.7 of the largest activity on, where CCT begins at 0.6.
@@ -52,6 +53,8 @@ class PyramidConsistency(Method):
     """
 
     title = "URPC"
+    needs_unet = True
+    network: UNet
 
     def __init__(
         self,

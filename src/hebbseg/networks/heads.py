@@ -21,7 +21,7 @@ class ScaleHeads(nn.Module):
     Shapes: the decoder's maps, coarse to fine → one (B, out_channels, *size) for each of ``scales`` − 1 levels, finest
     first. The finest prediction of all is the UNet's own head's.
 
-    Arguments:
+    Args:
         network: whose decoder it is.
         scales: predictions in all, the UNet's included; a decoder with fewer levels gives fewer.
         seed: of the new weights.

@@ -142,7 +142,7 @@ class UNet(nn.Module):
 
     Shapes: (B, in_channels, *size) → (B, out_channels, *size) logits.
 
-    Arguments:
+    Args:
         spatial_dims: 2 or 3 (1 works too).
         in_channels, out_channels: of the image, and the number of classes with the background.
         features: channels of each level; five levels of 16 … 256 are about 1.9 million parameters in 2D.
@@ -226,8 +226,7 @@ def _fastest_layout(x: Tensor) -> Tensor:
 
 
 def initialise(network: nn.Module, *, generator: torch.Generator | None = None) -> None:
-    """Draws convolutions from He's normal distribution (filter norm √2 in the mean), transposed ones so that the variance
-    of a map is kept, and sets biases to 0."""
+    """Draw convolutions from He's normal distribution, transposed ones so that they keep the variance; biases are 0."""
     for module in network.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
             nn.init.kaiming_normal_(module.weight, a=SLOPE, nonlinearity="leaky_relu", generator=generator)

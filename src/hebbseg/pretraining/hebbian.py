@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from hebbseg.config import PretrainSettings
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict, diagnose
-from hebbseg.hebbian.plasticity import Plasticity
+from hebbseg.hebbian.plasticity import Plasticity, matches
 from hebbseg.hebbian.rules import Rule, rule_class
 from hebbseg.methods.options import checked_options, options_of
+from hebbseg.networks.factory import called_layers
 from hebbseg.networks.modes import modes_kept, without_dropout
 from hebbseg.training.session import Row, Session, State
 
@@ -46,6 +48,23 @@ def make_plasticity(network: nn.Module, settings: PretrainSettings, layers: tupl
         standardize=settings.standardize and rule.competitive,
         whiten=settings.whiten,
     )
+
+
+def choose_layers(
+    network: nn.Module, images: Tensor, patterns: tuple[str, ...] | None, *, name: str, out_channels: int
+) -> tuple[tuple[str, ...], str]:
+    """The layers of any network that learn, in the order of a forward pass of these images, and its output layer.
+
+    Args:
+        patterns: wildcards of layer names; None is all convolutions. The output layer does not learn.
+    """
+    *called, output = called_layers(network, images, name=name, out_channels=out_channels)
+    if patterns is None:
+        return tuple(layer for layer in called if isinstance(network.get_submodule(layer), _ConvNd)), output
+    for pattern in patterns:
+        if not any(matches(layer, pattern) for layer in called):
+            raise HebbsegError(f"layers={pattern}: no layer of {name} has such a name. {did_you_mean(pattern, called)}")
+    return tuple(layer for layer in called if any(matches(layer, pattern) for pattern in patterns)), output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +102,8 @@ def pretrain(
     with modes_kept(network), without_dropout(network.train()), torch.no_grad():
         for phase in range(first_phase, len(phases)):
             plasticity = make_plasticity(network, settings, phases[phase])
-            with plasticity, forward_until(network, _last_reached(network, plasticity, images)) as forward:
+            last = _last_reached(network, plasticity, images)  # before plasticity sees what flows through
+            with plasticity, forward_until(network, last) as forward:
                 optimizer, epoch = _optimizer(plasticity, settings), 0
                 if state is not None and phase == first_phase:
                     # Entering the block may have normalized the filters; those that were saved count.
@@ -130,7 +150,9 @@ def _state(phase: int, epoch: int, parts: tuple[Any, ...], history: list[Row], d
 
 def _phases(network: nn.Module, settings: PretrainSettings, layers: tuple[str, ...] | None) -> list[tuple[str, ...]]:
     """Which layers learn together, in order."""
-    names = tuple(make_plasticity(network, settings, layers).plastic_layers)
+    order = {name: number for number, name in enumerate(layers or ())}
+    plastic = make_plasticity(network, settings, layers).plastic_layers
+    names = tuple(sorted(plastic, key=lambda name: order.get(name, 0)))
     return [(name,) for name in names] if settings.layerwise else [names]
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hebbseg.config import PretrainSettings
 from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
 from hebbseg.hebbian.diagnostics import LayerDiagnostics
 from hebbseg.methods.options import Owner, checked_options, options_of
+from hebbseg.networks.factory import UNET, as_described
 from hebbseg.networks.model_file import load_model
 from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.hebbian import make_plasticity, pretrain
@@ -30,7 +31,8 @@ class Context:
         images: batch number k of training images.
         calibration: batches that go through all training images once, for norm statistics.
         settings: of stage 1.
-        layers: names of layers that learn, or of modules that hold them; None is all but the head.
+        layers: names of layers that learn, or of modules that hold them; None is all but the output layer.
+        output: name of the output layer.
         steps_per_epoch: batches of an epoch.
         options: of this initialization alone, checked.
     """
@@ -39,6 +41,7 @@ class Context:
     calibration: Callable[[], list[Tensor]]
     settings: PretrainSettings
     layers: tuple[str, ...] | None = None
+    output: str = "head"
     steps_per_epoch: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
     session: Session = field(default_factory=Session)
@@ -50,12 +53,12 @@ class Initialized:
     diagnostics: dict[str, LayerDiagnostics] = field(default_factory=dict)
 
 
-def random(network: UNet, context: Context) -> Initialized:
+def random(network: nn.Module, context: Context) -> Initialized:
     """The plain random weights: training from scratch."""
     return Initialized()
 
 
-def random_rescaled(network: UNet, context: Context) -> Initialized:
+def random_rescaled(network: nn.Module, context: Context) -> Initialized:
     """The control: random weights with all that follows Hebbian learning (rescaling, norm statistics), without learning."""
     with torch.no_grad():
         make_plasticity(network, context.settings, context.layers).restore_norms()
@@ -63,7 +66,7 @@ def random_rescaled(network: UNet, context: Context) -> Initialized:
     return Initialized()
 
 
-def hebbian(network: UNet, context: Context) -> Initialized:
+def hebbian(network: nn.Module, context: Context) -> Initialized:
     """Hebbian plasticity on all training images, then filter norms and norm statistics as after a plain initialisation."""
     result = pretrain(
         network,
@@ -101,19 +104,21 @@ class Initializer:
         title: its name in reports.
         function: called with the network, the context and the options as keywords.
         options: the class or function whose keywords are the options; default ``function``.
+        needs_unet: it reads the encoder and decoder of the UNet.
     """
 
     title: str
     function: Callable[..., Initialized]
     options: Owner | None = None
+    needs_unet: bool = False
 
 
 INITIALIZERS: dict[str, Initializer] = {
     "hebbian": Initializer(title="Hebbian", function=hebbian),
     "random": Initializer(title="Random", function=random),
     "random-rescaled": Initializer(title="Random, rescaled", function=random_rescaled),
-    "vae": Initializer(title="VAE", function=vae, options=VariationalAutoEncoder),
-    "superpix": Initializer(title="SuperpixSSL", function=superpix, options=SuperpixelEpisodes),
+    "vae": Initializer(title="VAE", function=vae, options=VariationalAutoEncoder, needs_unet=True),
+    "superpix": Initializer(title="SuperpixSSL", function=superpix, options=SuperpixelEpisodes, needs_unet=True),
 }
 GROUP = "hebbseg.initializers"
 
@@ -129,11 +134,16 @@ def initializer(name: str) -> Initializer:
     return found if isinstance(found, Initializer) else Initializer(title=name, function=found)
 
 
-def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def check_init(name: str, options: Mapping[str, Any] | None = None, *, network: str = UNET) -> dict[str, Any]:
     """The options with their right types; raises unless ``name`` is an initializer or a file of pre-trained weights."""
     if is_initializer(name):
         found = initializer(name)
         owner = found.options or found.function
+        if found.needs_unet and network != UNET:
+            raise HebbsegError(
+                f"init={name} trains the UNet's encoder and decoder, which network={network} does not have. "
+                f"Use init hebbian or random, or network={UNET}."
+            )
     elif Path(name).is_file():
         owner = initialize_network  # a file has no options
     else:
@@ -149,17 +159,18 @@ def check_init(name: str, options: Mapping[str, Any] | None = None) -> dict[str,
     return checked_options(name, owner, options or {}, kind="Init")
 
 
-def initialize_network(name: str, network: UNet, context: Context) -> Initialized:
+def initialize_network(name: str, network: nn.Module, context: Context) -> Initialized:
     """Initializes ``network`` in place."""
     if is_initializer(name):
         return initializer(name).function(network, context, **context.options)
     weights, _ = load_model(Path(name))
-    shared = {key: value for key, value in weights.items() if not key.startswith("head.")}
+    output = f"{context.output}."
+    shared = {key: value for key, value in weights.items() if not key.startswith(output)}
     try:
         loaded = network.load_state_dict(shared, strict=False)
     except RuntimeError as error:
         raise HebbsegError(f"init={name}: its weights do not fit this network ({error}).") from error
-    strange = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith("head."))]
+    strange = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith(output))]
     if strange:
         raise HebbsegError(f"init={name}: its weights do not fit this network, first {strange[0]}.")
     return Initialized()
@@ -168,11 +179,18 @@ def initialize_network(name: str, network: UNet, context: Context) -> Initialize
 def check_weights(path: Path, wanted: Mapping[str, Any]) -> None:
     """Raises if the weights in a file are of another network than the one with these options; heads may differ."""
     _, description = load_model(path)
-    found = description.get("network") or {}
-    compared = [key for key in ("spatial_dims", "in_channels", "features", "norm") if key in found]
-    if any(found[key] != wanted[key] for key in compared):
-        theirs, ours = (", ".join(f"{key}={options[key]}" for key in compared) for options in (found, wanted))
+    found, given = (_compared(as_described(options)) for options in (description.get("network") or {}, wanted))
+    keys = [key for key in given if key in found]
+    if any(found[key] != given[key] for key in keys):
+        theirs, ours = (", ".join(f"{key}={options[key]}" for key in keys) for options in (found, given))
         raise HebbsegError(
-            f"init={path}: its weights are for another network ({theirs}) than this run's ({ours}). Set features and norm "
-            "as they were there, give images of that kind, or take other weights."
+            f"init={path}: its weights are for another network ({theirs}) than this run's ({ours}). Set the network, "
+            "features and norm as they were there, give images of that kind, or take other weights."
         )
+
+
+def _compared(described: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same for weights to fit: neither the classes nor dropout."""
+    options = {key: value for key, value in described["options"].items() if key != "dropout"}
+    shape = {key: described[key] for key in ("spatial_dims", "in_channels") if key in described}
+    return {"network": described["name"]} | shape | options

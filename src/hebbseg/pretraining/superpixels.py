@@ -83,8 +83,7 @@ def episode_logits(support: Tensor, masks: Tensor, query: Tensor, cells: int) ->
 
 
 class SuperpixelEpisodes(nn.Module):
-    """Episodes without labels: a superpixel is the mask of a support image, and must be found in a copy of the image
-    whose geometry, light and noise were changed, from features alone:
+    """Few-shot episodes without labels: a superpixel of an image is segmented in an augmented copy of the image.
 
         L = CE( episode_logits(f(x), m, f(x̃)), m̃ )        weights 0.05 for background and 1 for the segment
 

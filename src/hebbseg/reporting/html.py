@@ -48,7 +48,7 @@ def write_report(
 ) -> Report:
     """Reads every run at or below ``roots`` and writes ``page``.
 
-    Arguments:
+    Args:
         roots: run folders, or folders that hold some.
         page: one HTML file, pictures and all inside.
         tables: a folder for each table as CSV and LaTeX, `PREVIEW`, a document with all of them, and `RUNS`, a row

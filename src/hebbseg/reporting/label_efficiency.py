@@ -72,7 +72,7 @@ def monotone(values: np.ndarray) -> np.ndarray:
 def percent_needed(value: np.ndarray, percents: np.ndarray, curve: np.ndarray) -> np.ndarray:
     """The smallest percentage at which a curve, linear in log(percent) between its points, reaches a value.
 
-    Arguments:
+    Args:
         value: (n) values to reach.
         percents: (points) ascending.
         curve: (n, points) non-decreasing.
@@ -106,7 +106,7 @@ def label_efficiency(
     Its percentiles are widened for few pairs (Hesterberg 2015, "expanded percentile"): α/2 becomes
     Φ(√(n/(n − 1)) t_{α/2, n − 1}), which for very few pairs is the whole range of the resamples.
 
-    Arguments:
+    Args:
         arm: {(fold, seed): value} at ``percent``.
         baseline: {percent: {(fold, seed): value}}; only pairs that every point and the arm have are used.
     """

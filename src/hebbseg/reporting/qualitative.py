@@ -15,8 +15,8 @@ from hebbseg.reporting.comparison import Comparison
 from hebbseg.reporting.plots.figures import plt
 from hebbseg.reporting.plots.filters import UNITS_AT_MOST, draw_filters, learned_filters
 from hebbseg.reporting.plots.overlay import middle, overlay
-from hebbseg.reporting.plots.surfaces3d import surfaces_picture
 from hebbseg.reporting.results import RunResult
+from hebbseg.reporting.surfaces3d import surfaces_picture
 from hebbseg.reporting.tables.comparisons import regime_heading
 
 CASES = 3  # of a grid of images; one of volumes

@@ -97,7 +97,7 @@ def read_results(roots: Sequence[str | Path]) -> Results:
     In the folder of a grid only those count that its recipe.toml asks for, and as it names them: the recipe may have been
     changed since, or another one may have done the run.
 
-    Arguments:
+    Args:
         roots: run folders, or folders that hold some at any depth, such as the output of a grid.
     """
     runs: list[RunResult] = []

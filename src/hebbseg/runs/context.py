@@ -14,7 +14,8 @@ from hebbseg.data.cases import Source
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.predictor import Predictor
-from hebbseg.networks.unet import UNet
+from hebbseg.networks.factory import UNET, build_network, default_options
+from hebbseg.pretraining.hebbian import choose_layers
 from hebbseg.pretraining.initializers import (
     Context,
     Initialized,
@@ -78,23 +79,29 @@ class RunContext:
             count = min(4 * count, MAX_CALIBRATION_BATCHES)  # a patch is only a part of an image
         return [self.fabric.to_device(plain.images_only(step)) for step in range(count)]
 
-    def initialize(self, classes: int, seed: int, session: Session | None = None) -> tuple[UNet, Initialized]:
+    def initialize(self, classes: int, seed: int, session: Session | None = None) -> tuple[nn.Module, Initialized]:
         """Stage 1: a network with its initial weights."""
         settings = self.settings.pretrain
         if not is_initializer(settings.init):
             check_weights(Path(settings.init), self.network_options(classes))
-        network = UNet(**self.network_options(classes), seed=seed).to(self.fabric.device)
+        network = build_network(**self.network_options(classes), seed=seed).to(self.fabric.device)
         batches = self.batches(unlabelled=False, augmented=False, seed=seed)
         part = slice(self.fabric.global_rank, None, self.fabric.world_size)
 
         def images(step: int) -> Tensor:
             return self.fabric.to_device(batches.images_only(step)[part])
 
+        name, patterns = self.settings.network.name, settings.patterns
+        layers, output = settings.layers(len(self.settings.network.features)), "head"
+        if (name, patterns) != (UNET, "auto"):
+            chosen = None if patterns == "auto" else tuple(pattern.strip() for pattern in patterns.split(","))
+            layers, output = choose_layers(network, images(0)[:2], chosen, name=name, out_channels=classes)
         context = Context(
             images=images,
             calibration=self.calibration,
             settings=settings,
-            layers=settings.layers(len(self.settings.network.features)),
+            layers=layers,
+            output=output,
             steps_per_epoch=min(math.ceil(len(self.training.images) / batches.image_batch), MAX_EPOCH_BATCHES),
             options=check_init(settings.init, settings.init_options),
             session=session or Session(),
@@ -102,7 +109,6 @@ class RunContext:
         return network, initialize_network(settings.init, network, context)
 
     def predictor(self, network: nn.Module) -> Predictor:
-        assert isinstance(network, UNet)
         return Predictor(
             network=network,
             network_options=self.network_options(len(self.source.classes)),
@@ -116,12 +122,15 @@ class RunContext:
 
 
 def network_options(settings: Settings, source: Source, classes: int) -> dict[str, Any]:
-    """What the network of a run is built with; no mask is opened for it."""
+    """What `build_network` builds the network of a run with; no mask is opened for it."""
+    chosen = settings.network
+    options = default_options(chosen.name, chosen.features)
+    if chosen.name == UNET:
+        options = {"features": list(chosen.features), "dropout": chosen.dropout, "norm": chosen.norm}
     return {
+        "name": chosen.name,
         "spatial_dims": source.spatial_dims,
         "in_channels": source.channels,
         "out_channels": classes,
-        "features": list(settings.network.features),
-        "dropout": settings.network.dropout,
-        "norm": settings.network.norm,
+        "options": options | chosen.options,
     }

@@ -72,7 +72,7 @@ def fitting_source(source: Source, segmenter: Predictor) -> Source:
     _check_classes(source.classes, segmenter.classes, source.name)
     if isinstance(source, FileSource) and "stored" not in (source.axes, segmenter.axes):
         source = _turned(source, segmenter.axes)
-    if source.channels == segmenter.network.in_channels:
+    if source.channels == segmenter.in_channels:
         return source
     return _OtherChannels(source, segmenter)
 
@@ -191,7 +191,7 @@ class _OtherChannels:
     def __init__(self, source: Source, segmenter: Predictor) -> None:
         self._source = source
         self._segmenter = segmenter
-        self.channels = segmenter.network.in_channels
+        self.channels = segmenter.in_channels
         # Another name, as prepared images are kept on disk by it.
         self.name = f"{source.name} with {self.channels} channels"
         self.cases: tuple[Case, ...] = source.cases

@@ -2,25 +2,66 @@
 
 from pathlib import Path
 
-from hebbseg.config import Settings
+import torch
+
+from hebbseg.config import FLAT_NAMES, Settings
 from hebbseg.data.cases import Source
+from hebbseg.data.patches import PATCH_3D
+from hebbseg.data.preprocessing import SIZE_2D
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.methods import check_method
+from hebbseg.networks.factory import UNET, build_network, called_layers, default_options, find_factory
 from hebbseg.pretraining.hebbian import make_rule
 from hebbseg.pretraining.initializers import check_init, check_weights, is_initializer
 from hebbseg.runs.context import network_options
-from hebbseg.runs.dataset import draw_split
+from hebbseg.runs.dataset import draw_split, for_all_axes
 from hebbseg.training.tensorboard import require_tensorboard
+
+ANY_SIZE = (61, 47, 37)  # where images are neither resized nor cut: odd, as some of them will be
 
 
 def check_settings(settings: Settings) -> None:
     """What can be found from the settings alone."""
-    check_method(settings.finetune.method, settings.finetune.method_options)
-    check_init(settings.pretrain.init, settings.pretrain.init_options)
+    network = settings.network.name
+    check_method(settings.finetune.method, settings.finetune.method_options, network=network)
+    check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
+    check_network(settings)
     make_rule(settings.pretrain)
     if settings.hardware.tensorboard:
         require_tensorboard()
+
+
+def check_network(settings: Settings) -> None:
+    """Whether there is such a network, and whether every setting of the network has an effect on it."""
+    chosen = settings.network
+    if chosen.name == UNET:
+        if chosen.options:
+            raise HebbsegError("network_options: the UNet has none. Its settings are features, norm and dropout.")
+        return
+    find_factory(chosen.name)
+    unread = {"norm": "network_options", "dropout": "network_options", "part": "layers", "levels": "layers"}
+    if not default_options(chosen.name, chosen.features):
+        unread["features"] = "network_options"
+    given = settings.flat()
+    for name, remedy in unread.items():
+        default = FLAT_NAMES[name][2].default
+        if given[name] != (list(default) if isinstance(default, tuple) else default):
+            raise HebbsegError(f"{name}: only the UNet reads it, and network={chosen.name}. Set {remedy} instead.")
+
+
+def _check_forward(settings: Settings, source: Source) -> None:
+    """Builds the network and checks its output for images of the size it will get, as far as that is known."""
+    network = build_network(**network_options(settings, source, classes=2), seed=settings.seed)
+    dims = source.spatial_dims
+    sides = [sides for sides in (settings.data.patch, settings.data.size) if isinstance(sides, tuple)]
+    if settings.data.patch == "auto" and dims == 3:
+        sides.insert(0, PATCH_3D)
+    elif settings.data.size == "auto" and dims == 2:
+        sides.append(SIZE_2D)
+    size = for_all_axes(sides[0] if sides else ANY_SIZE[:dims], dims)
+    images = torch.zeros(2, source.channels, *size)
+    called_layers(network, images, name=settings.network.name, out_channels=2)
 
 
 def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -> Split:
@@ -36,6 +77,8 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
                 f"{name}={'x'.join(map(str, sides))}: {len(sides)} numbers, but the images of {source.name} are {dims}D. "
                 f"Give {dims} numbers, or one for all axes."
             )
+    if settings.network.name != UNET:
+        _check_forward(settings, source)
     if not is_initializer(settings.pretrain.init):
         check_weights(Path(settings.pretrain.init), network_options(settings, source, classes=2))
     try:

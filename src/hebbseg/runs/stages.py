@@ -13,8 +13,8 @@ from hebbseg.evaluation.metrics import mean_dice
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import make_method
+from hebbseg.networks.factory import build_network
 from hebbseg.networks.model_file import save_model
-from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.initializers import Initialized
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.folder import RunFolder
@@ -25,7 +25,7 @@ from hebbseg.training.session import Row, Session, State
 
 SEEDS_APART = 1_000_003  # between the networks of a method that has several
 
-Initialize = Callable[[RunContext, int], tuple[UNet, Initialized]]
+Initialize = Callable[[RunContext, int], tuple[nn.Module, Initialized]]
 """Gives network number 0 (or 1, 2, … for methods that have several) of a run with its initial weights."""
 
 
@@ -57,8 +57,8 @@ def train_stages(
     settings, classes = context.settings, len(context.source.classes)
     if state is not None and state["stage"] == "fit":
 
-        def another() -> UNet:
-            return UNet(**context.network_options(classes)).to(context.fabric.device)
+        def another() -> nn.Module:
+            return build_network(**context.network_options(classes)).to(context.fabric.device)
 
         network, before, state2 = another(), state["history"], state["state"]
     else:
@@ -70,7 +70,7 @@ def train_stages(
         before, state2, numbers = first.history, None, count(1)
         _save_stage1(context, folder, network, first)
 
-        def another() -> UNet:
+        def another() -> nn.Module:
             number = next(numbers)
             seed = settings.seed + number * SEEDS_APART
             return (initialize(context, number) if initialize else context.initialize(classes, seed))[0]
@@ -110,7 +110,7 @@ def train_stages(
     return context.predictor(kept.cpu().eval()), [*before, *rows]
 
 
-def _save_stage1(context: RunContext, folder: RunFolder, network: UNet, first: Initialized) -> None:
+def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, first: Initialized) -> None:
     if not folder.writes:
         return
     if first.diagnostics:

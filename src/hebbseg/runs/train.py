@@ -16,6 +16,7 @@ from hebbseg.evaluation.evaluate import evaluate
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import AUTO, auto_method, options_text
+from hebbseg.networks.factory import UNET
 from hebbseg.networks.model_file import save_model
 from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
 from hebbseg.reporting.plots.figures import draw_grid, draw_history
@@ -65,7 +66,7 @@ def run(
         folder.note(**notes)
     if resume and folder.description()["status"] == "done":
         reporter.say(f"{out}: this run is complete already.")
-        return Predictor.load(out)
+        return Predictor.load(out, trust=settings.network.name != UNET)  # the preflight has imported it already
     with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
         context = RunContext(settings, dataset, split.training, fabric)
         with _stoppable(folder) as request:
@@ -144,7 +145,7 @@ def _with_method(settings: Settings, unlabelled: int, begun_with: Settings | Non
     """The settings with what ``auto`` stands for, or stood for when the run was started."""
     if settings.finetune.method != AUTO:
         return settings
-    method, options = auto_method(unlabelled=unlabelled)
+    method, options = auto_method(unlabelled=unlabelled, network=settings.network.name)
     if begun_with is not None:
         method, options = begun_with.finetune.method, dict(begun_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""

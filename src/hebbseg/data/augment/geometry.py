@@ -15,7 +15,7 @@ from hebbseg.data.augment.splines import bspline_matrix
 class Geometry:
     """How far a batch may be moved; every image by its own draw.
 
-    Arguments:
+    Args:
         flip: chance of a flip, for each axis.
         quarter_turns: turn by 0°, 90°, 180° or 270° in a random plane whose two axes are equally long.
         free: chance of the resampling pass. The rest applies in it:

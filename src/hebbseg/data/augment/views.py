@@ -24,7 +24,7 @@ class Augment:
     Shapes: images (B, C, *S) floating point, masks (B, *S) whole numbers; S has ``spatial_dims`` axes. Inputs are left
     as they are; results have their device and number type.
 
-    Arguments:
+    Args:
         spatial_dims: 2 or 3.
         geometry: flips, quarter turns, free rotation, scale and elastic deformation.
         weak_light, strong_light: brightness, contrast, gamma, noise and blur of either view.

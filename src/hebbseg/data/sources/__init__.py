@@ -78,6 +78,14 @@ def open_source(
     return source
 
 
+def find_place(spec: str | Path) -> None:
+    """Raises if ``spec`` names an unknown source or a folder that is not there; lists nothing."""
+    name, place = _split(spec)
+    path = Path(place).expanduser()
+    if name != "phantom" and not is_archive(path):
+        _folder(path)
+
+
 def _split(spec: str | Path) -> tuple[str | None, str]:
     """``glas:PATH`` → its two parts. A path that exists is a path, whatever colons it has."""
     whole = str(spec)

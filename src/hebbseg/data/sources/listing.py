@@ -84,19 +84,25 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def below(folder: Path, levels: int = _LEVELS_DOWN) -> Iterator[Path]:
-    """The folder, then its subfolders level by level."""
+    """The folder, then its subfolders level by level, without those that may not be listed."""
     level = [folder]
     for _ in range(levels + 1):
         yield from level
-        level = [child for parent in level for child in subfolders(parent)]
+        level = [child for parent in level for child in subfolders(parent) if _may_list(child)]
 
 
 def levels_around(folder: Path) -> Iterator[Path]:
     """The folder, what is below it, then what is above it: where a data set may begin when a user points near it."""
     yield from below(folder)
-    yield from (
-        parent for parent in list(folder.resolve().parents)[:_LEVELS_UP] if os.access(parent, os.R_OK | os.X_OK)
-    )
+    yield from filter(_may_list, list(folder.resolve().parents)[:_LEVELS_UP])
+
+
+def _may_list(folder: Path) -> bool:
+    try:
+        os.scandir(folder).close()
+    except PermissionError:
+        return False
+    return True
 
 
 def text(path: str | Path) -> str:

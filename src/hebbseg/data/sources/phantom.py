@@ -119,7 +119,7 @@ def phantom(
 ) -> PhantomSource:
     """Generated cases of one kind.
 
-    Arguments:
+    Args:
         name: ``glands``, ``lesions``, ``pupils`` (2D) or ``atrium`` (3D). Options may be written behind it, as on the
             command line: ``glands?n=80&size=96&seed=3``, ``atrium?size=64x64x48``.
         n: how many cases.

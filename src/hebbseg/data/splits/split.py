@@ -11,7 +11,8 @@ from hebbseg.data.cases import Case, Source
 from hebbseg.data.splits.draw import Regime, drawn_order, drawn_units, folds_of, hold_out
 from hebbseg.errors import HebbsegError, did_you_mean
 
-PROTOCOLS = ("few-label", "paper")
+PROTOCOLS = ("few-label", "paper", "selection")
+SELECTION_FOLDS = 5
 FORMAT = 1
 
 
@@ -119,11 +120,13 @@ def make_split(
     on another side: then they are left out and a note says so. If all masks belong to one group there is no way to
     keep it together: the cases are drawn one by one, ``grouped`` is False and a note says what that means.
 
-    Arguments:
+    Args:
         labelled: ``"10%"`` or 0.1 (a share of the training cases with masks, rounded up) or ``"8"`` or 8 (a number).
             For one seed the regimes are nested: 1 % ⊂ 2 % ⊂ 5 %. 0 gives a split for stage 1 alone.
         seed: another draw.
-        protocol: ``"few-label"`` (no validation) or ``"paper"`` (folds, and a tenth of the training cases validates).
+        protocol: ``"few-label"`` (no validation), ``"paper"`` (folds, and a tenth of the training cases validates) or
+            ``"selection"`` (for choosing settings: the published test side is left out altogether, and seed k tests on
+            fold k mod ``folds`` of the training side, 5 folds unless told otherwise).
         folds, fold: test on fold number ``fold`` (0 … folds − 1, default 0) of ``folds``. The paper protocol has 10
             folds, 5 for volumes, unless told otherwise.
         validation: share of the training cases with masks that is kept for selection; default by protocol.
@@ -135,6 +138,9 @@ def make_split(
         raise HebbsegError(f"protocol={protocol!r} is unknown. {did_you_mean(protocol, PROTOCOLS)}")
     if protocol == "paper" and folds is None and test == "auto":
         folds = 5 if source.spatial_dims == 3 else 10
+    if protocol == "selection":
+        folds = SELECTION_FOLDS if folds is None else folds
+        fold = seed % max(1, folds) if fold is None else fold
     if folds is not None and fold is None:
         fold = 0
     if validation is None:
@@ -142,6 +148,8 @@ def make_split(
     _check_options(folds, fold, validation, test)
     notes: list[str] = []
     cases = sorted(source.cases, key=lambda case: case.id)
+    if protocol == "selection":
+        cases = _training_side(cases, notes)
     if not any(case.has_mask for case in cases):
         if not regime.is_nothing:
             raise HebbsegError(
@@ -222,6 +230,13 @@ def _test_side(
     share = 0.2 if isinstance(test, str) else test
     training, held_out = hold_out(drawn_units(cases, seed=seed, purpose="test", notes=notes), share, purpose="test")
     return training, held_out, f"{share * 100:g}% held out"
+
+
+def _training_side(cases: list[Case], notes: list[str]) -> list[Case]:
+    kept = [case for case in cases if case.subset != "test"]
+    if len(kept) < len(cases):
+        notes.append(f"Protocol selection: the {len(cases) - len(kept)} cases of the published test side are left out.")
+    return kept
 
 
 def _with_masks(side: list[Case], what: str, notes: list[str]) -> tuple[str, ...]:

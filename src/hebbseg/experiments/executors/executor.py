@@ -46,7 +46,7 @@ def make_executor(
 ) -> Executor:
     """The executor of that name.
 
-    Arguments:
+    Args:
         jobs: tasks at a time; default one locally, and what the cluster has room for with Ray.
         address: of a running Ray cluster, or None for a new one on this machine.
         cpus_per_run, gpus_per_run: what Ray keeps free for each.

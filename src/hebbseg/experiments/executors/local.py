@@ -111,8 +111,7 @@ def _work(connection: Connection, threads: int, driver: int) -> None:
 
 
 def end_with(driver: int) -> None:
-    """Ends this process when the driver is gone, however it went: nobody would fetch the result, and a new driver may be
-    about to go on with the same run."""
+    """End this process when the driver is gone: a new driver may resume the same run."""
     while os.getppid() == driver:
         time.sleep(WATCH_EVERY_S)
     os._exit(1)

@@ -14,7 +14,7 @@ class RayExecutor:
 
     Every machine must see the folder of the grid and the data under the same path.
 
-    Arguments:
+    Args:
         jobs: tasks at a time; default what the cluster has room for. More than that lets an autoscaler add machines.
         address: of a running cluster (``auto`` finds the one of this machine), or None for a new one, here, which ends
             with this process.

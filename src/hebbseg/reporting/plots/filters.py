@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from torch.nn.modules.conv import _ConvTransposeNd
 
 from hebbseg.errors import HebbsegError
+from hebbseg.networks.factory import as_described, build_network, check_trusted
 from hebbseg.networks.model_file import load_model
-from hebbseg.networks.unet import UNet
 from hebbseg.reporting.plots.figures import plt
 
 UNITS_AT_MOST = 16
@@ -25,7 +25,9 @@ def learned_filters(folder: Path, seed: int) -> tuple[str, np.ndarray, np.ndarra
     weights, described = load_model(folder / "pretrained.safetensors")
     try:
         layer = next(iter(json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))))
-        module = UNet(**described["network"], seed=seed).get_submodule(layer)
+        network = as_described(described["network"])
+        check_trusted(network)
+        module = build_network(**network, seed=seed).get_submodule(layer)
         banks = [bank.detach().numpy() for bank in (module.get_parameter("weight"), weights[f"{layer}.weight"])]
         if isinstance(module, _ConvTransposeNd):
             banks = [bank.swapaxes(0, 1) for bank in banks]

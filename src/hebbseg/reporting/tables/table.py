@@ -18,7 +18,7 @@ Number = float | int | str | None
 class Cell:
     """What is shown, and what is meant.
 
-    Arguments:
+    Args:
         text: shown.
         detail: shown small beside it: interval and n.
         sort: what a reader sorts by; the text if None.
@@ -43,8 +43,9 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """
-    Arguments:
+    """A table of a report.
+
+    Args:
         name: of its files; letters, digits and hyphens.
         title: what it shows, with the unit.
         note: how to read it.

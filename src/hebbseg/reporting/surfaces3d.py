@@ -18,7 +18,7 @@ SMOOTHING = 0.8  # voxels; takes the steps of the voxels away
 def surface(mask: np.ndarray, spacing: Sequence[float] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Triangles around what is not 0.
 
-    Arguments:
+    Args:
         mask: (D, H, W), any type.
         spacing: of its voxels; 1 if unknown.
 
