@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hebbseg import errors
 from hebbseg.config import PretrainSettings
 from hebbseg.errors import HebbsegError
 from hebbseg.methods import METHODS, auto_method, check_method, make_method
 from hebbseg.methods.base import Labelled, Step
-from hebbseg.networks import factory
 from hebbseg.networks.factory import build_network, called_layers, check_trusted, default_options
 from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.hebbian import choose_layers, pretrain
@@ -142,7 +142,8 @@ def test_an_entry_point_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
         def load(self) -> object:
             return make_network
 
-    monkeypatch.setattr(factory, "entry_points", lambda group: [Point()] if group == "hebbseg.networks" else [])
+    points = {"tiny": Point()}
+    monkeypatch.setattr(errors, "_entry_points", lambda group, path: points if group == "hebbseg.networks" else {})
     assert isinstance(build_network(name="tiny", spatial_dims=3, in_channels=1, out_channels=2), Tiny)
     with pytest.raises(HebbsegError, match=r"'tiny'.*only unet and monai.networks.nets"):
         check_trusted({"name": "tiny", "options": {}})

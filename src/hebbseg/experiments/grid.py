@@ -173,8 +173,8 @@ def _check(settings: Settings, kind: str) -> None:
         raise HebbsegError(f"a probe reads the levels of the UNet, and network={network} has none. Leave it out.")
     check_network(settings)
     check_method(settings.finetune.method, settings.finetune.method_options, network=network)
-    check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
     make_rule(settings.pretrain)
+    check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
     if settings.data.fold is not None and settings.data.folds is None:
         raise HebbsegError(f"fold={settings.data.fold}: of how many? Say so in the settings, as in folds = 10.")
     if (

@@ -80,7 +80,7 @@ def method_class(name: str) -> type[Method]:
 
 def method_title(name: str, options: Mapping[str, Any]) -> str:
     """A method in reports: its title, and the options that were given."""
-    if (name, options) == (WITH_UNLABELLED, AUTO_OPTIONS):
+    if name == WITH_UNLABELLED and options in (AUTO_OPTIONS, AUTO_OPTIONS | FOR_ANY_NETWORK):
         return AUTO_TITLE
     try:
         title = method_class(name).title or name

@@ -32,9 +32,9 @@ class CrossConsistency(Method):
         perturbations: one auxiliary decoder for each of these, separated by commas; noise, drop, dropout, also repeated
     """
 
+    title = "CCT"
     needs_unet = True
     network: UNet
-    title = "CCT"
 
     def __init__(
         self,

@@ -54,9 +54,9 @@ class DualTaskConsistency(Method):
         steepness: k, of the step from distance to mask
     """
 
+    title = "DTC"
     needs_unet = True
     network: UNet
-    title = "DTC"
 
     def __init__(
         self,

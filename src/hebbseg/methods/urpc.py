@@ -52,9 +52,9 @@ class PyramidConsistency(Method):
         scales: S; a decoder with fewer levels gives fewer
     """
 
+    title = "URPC"
     needs_unet = True
     network: UNet
-    title = "URPC"
 
     def __init__(
         self,

@@ -4,14 +4,13 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
 from hebbseg.networks.unet import UNet
 
 UNET = "unet"
@@ -60,26 +59,22 @@ def build_network(
 
 def find_factory(name: str) -> Callable[..., Any]:
     """What a name stands for. Imports the module of a dotted name, so a name from a file must pass `check_trusted` first."""
-    if name == UNET:
-        return UNet
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    try:
-        if name in installed:
-            found = installed[name].load()
-        else:
-            module, dot, attribute = name.rpartition(".")
-            if not dot:
-                raise HebbsegError(
-                    f"Unknown network {name!r}. {did_you_mean(name, [UNET, *installed])} The dotted name of a factory "
-                    f"works too, as in {MONAI}.DynUNet."
-                )
-            found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        if isinstance(error, HebbsegError):
-            raise
+    table: dict[str, Any] = {UNET: UNet}
+    module, dot, attribute = name.rpartition(".")
+    if name == UNET or name in known_names(table, GROUP):
+        found = look_up(name, table, "network", GROUP)
+    elif not dot:
         raise HebbsegError(
-            f"network={name}: it cannot be imported ({error}). Install its package, or add its folder to PYTHONPATH."
-        ) from error
+            f"Unknown network {name!r}. {did_you_mean(name, known_names(table, GROUP))} The dotted name of a factory works "
+            f"too, as in {MONAI}.DynUNet."
+        )
+    else:
+        try:
+            found = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise HebbsegError(
+                f"network={name}: it cannot be imported ({error}). Install its package, or add its folder to PYTHONPATH."
+            ) from error
     if not callable(found):
         raise HebbsegError(f"network={name}: a {type(found).__name__} cannot be called. Name a class or a function.")
     return found

@@ -104,7 +104,7 @@ class Initializer:
         title: its name in reports.
         function: called with the network, the context and the options as keywords.
         options: the class or function whose keywords are the options; default ``function``.
-        needs_unet: trains the encoder and decoder of `UNet`, and no other network.
+        needs_unet: it reads the encoder and decoder of the UNet.
     """
 
     title: str

@@ -26,8 +26,8 @@ def check_settings(settings: Settings) -> None:
     network = settings.network.name
     check_method(settings.finetune.method, settings.finetune.method_options, network=network)
     check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
-    make_rule(settings.pretrain)
     check_network(settings)
+    make_rule(settings.pretrain)
     if settings.hardware.tensorboard:
         require_tensorboard()
 
