@@ -133,9 +133,7 @@ def run() -> list[Row]:
         memory = {case: peak_mib("benchmarks.hebbian", f"{case}:{name}") for case in STEPS}
         extra = {case: max(memory[case] - memory["forward"], 1.0) for case in ("hebbian", "unfold")}
         rows.append(
-            row(
-                f"extra peak MiB over a forward, ours / unfold, {name}", extra["hebbian"], extra["unfold"], at_most=0.25
-            )
+            row(f"extra peak MiB over a forward, ours / unfold, {name}", extra["hebbian"], extra["unfold"], at_most=0.25)
         )
     return rows
 

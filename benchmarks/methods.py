@@ -38,9 +38,7 @@ def update(name: str) -> Callable[[], None]:
     learner = method(name)
     known = LABELLED + (UNLABELLED if name == "supervised" else 0)
     generator = torch.Generator().manual_seed(0)
-    labelled = Labelled(
-        torch.rand(known, 3, *SIZE, generator=generator), torch.randint(2, (known, *SIZE), generator=generator)
-    )
+    labelled = Labelled(torch.rand(known, 3, *SIZE, generator=generator), torch.randint(2, (known, *SIZE), generator=generator))
     unlabelled = torch.rand(UNLABELLED, 3, *SIZE, generator=generator)
     optimizer = torch.optim.AdamW([p for p in learner.parameters() if p.requires_grad], lr=1e-4)
     step = Step(number=500, progress=0.5, generator=generator)
@@ -83,9 +81,7 @@ def run() -> list[Row]:
         row(f"{name} peak MiB / supervised peak MiB, {images}", memory[name], memory["supervised"], at_most=limit)
         for name, limit in MEMORY_AT_MOST.items()
     ]
-    rows.append(
-        row("uamt: 8 teacher passes in one batch / in a loop", passes["batched"], passes["looped"], at_most=1.1)
-    )
+    rows.append(row("uamt: 8 teacher passes in one batch / in a loop", passes["batched"], passes["looped"], at_most=1.1))
     return rows
 
 

@@ -32,9 +32,7 @@ def seconds(
     return {name: of(each) for name, each in times.items()}
 
 
-def row(
-    name: str, ours: float, reference: float, *, at_most: float | None = None, at_least: float | None = None
-) -> Row:
+def row(name: str, ours: float, reference: float, *, at_most: float | None = None, at_least: float | None = None) -> Row:
     """A line of the table: ours / reference, and the limit that the ratio is held to."""
     ratio = ours / reference
     limit = f"≤ {at_most:g}" if at_most is not None else f"≥ {at_least:g}"

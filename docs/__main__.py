@@ -1,4 +1,4 @@
-"""make docs: runs every example in the package's docstrings and writes the pages that come from the code itself."""
+"""make docs: write docs/options.md from the settings and run the examples in the docstrings."""
 
 import doctest
 import pkgutil

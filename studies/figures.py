@@ -65,9 +65,7 @@ def draw(axis: Axes, found: Cells, dataset: str, points: Sequence[float], arms: 
 def confirmation(path: Path) -> None:
     found = cells(RESULTS / "recipe.csv", "labelled_percent")
     datasets = sorted({dataset for dataset, _, _ in found})
-    figure, axes = plt.subplots(
-        len(datasets), 2, figsize=(9.5, 3.6 * len(datasets)), squeeze=False, layout="constrained"
-    )
+    figure, axes = plt.subplots(len(datasets), 2, figsize=(9.5, 3.6 * len(datasets)), squeeze=False, layout="constrained")
     for row, dataset in zip(axes, datasets, strict=True):
         points = sorted({point for name, point, _ in found if name == dataset})
         few = [point for point in points if (dataset, point, "hebbian") in found]

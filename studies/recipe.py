@@ -65,9 +65,7 @@ def differences(rows: list[Row]) -> list[str]:
         whole = set.intersection(*(set(values) for values in each))
         if whole:
             cells[dataset, f"{FEW[0]}-{FEW[-1]}", arm] = {s: sum(v[s] for v in each) / len(FEW) for s in whole}
-    return [
-        _line(cells, *key) for key in sorted(cells, key=lambda key: (key[0], "-" in key[1], _number(key[1]), key[2]))
-    ]
+    return [_line(cells, *key) for key in sorted(cells, key=lambda key: (key[0], "-" in key[1], _number(key[1]), key[2]))]
 
 
 def efficiencies(rows: list[Row]) -> list[str]:

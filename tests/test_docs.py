@@ -24,8 +24,6 @@ def test_links_between_pages_lead_somewhere() -> None:
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "studies").rglob("*.md"),
     ):
-        prose = re.sub(
-            r"```.*?```|`[^`]*`|^ {4}.*$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
-        )
+        prose = re.sub(r"```.*?```|`[^`]*`|^ {4}.*$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", prose):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

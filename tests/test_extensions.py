@@ -226,7 +226,5 @@ def test_a_package_that_is_broken_is_named(seen: list[Any], tmp_path: Path, monk
 def test_a_built_in_name_stays_built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "[hebbseg.methods]\nem = toyplugin:Twins\n")
     assert method_class("em").title == "EM"
-    with pytest.raises(
-        HebbsegError, match=r"Package toyplugin adds 'em' to hebbseg.methods, but this name is built in"
-    ):
+    with pytest.raises(HebbsegError, match=r"Package toyplugin adds 'em' to hebbseg.methods, but this name is built in"):
         method_class("emm")

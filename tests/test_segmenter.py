@@ -57,7 +57,7 @@ def test_grey_colour_and_opacity_are_turned_into_what_the_model_takes(tmp_path: 
 
 
 def test_number_types():
-    segmenter = tiny_segmenter(channels=1, normalise="zscore")
+    segmenter = tiny_segmenter(channels=1, normalize="zscore")
     level = picture(3, 20, 28)
     for same in (
         level.astype(np.uint16) * 257,
@@ -66,7 +66,7 @@ def test_number_types():
         level.astype(int),
     ):
         assert (segmenter.predict(same) == segmenter.predict(level)).mean() > 0.98  # kept as half precision
-    deep = tiny_segmenter(channels=1, normalise="unit")
+    deep = tiny_segmenter(channels=1, normalize="unit")
     assert (deep.predict(level.astype(np.uint16) * 257) == deep.predict(level)).mean() > 0.98
     assert np.array_equal(deep.predict(level > 100), deep.predict((level > 100).astype(np.uint8) * 255))
     with pytest.raises(HebbsegError, match="complex"):
@@ -80,7 +80,7 @@ def test_what_is_no_image_for_the_model(shape: tuple[int, ...]):
 
 
 def test_volumes_in_every_order_of_axes(tmp_path: Path):
-    segmenter = tiny_segmenter(dims=3, channels=1, size=None, normalise="zscore", window=(8, 8, 8), axes="xyz")
+    segmenter = tiny_segmenter(dims=3, channels=1, size=None, normalize="zscore", window=(8, 8, 8), axes="xyz")
     volume = np.random.default_rng(0).normal(size=(9, 12, 15)).astype(np.float32)
     expected = segmenter.predict(volume)
     assert expected.shape == (9, 12, 15) and len(np.unique(expected)) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from hebbseg.cli import app as cli
 from hebbseg.data.cases import ClassInfo
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.networks.unet import UNet
 from hebbseg.segmenter import Segmenter
 from tests.data.trees import picture, save
@@ -43,7 +43,7 @@ def tiny_segmenter(
     dims: int = 2,
     channels: int = 3,
     size: tuple[int, ...] | None = (16, 16),
-    normalise: str = "unit",
+    normalize: str = "unit",
     **options: Any,
 ) -> Segmenter:
     """Untrained, but it predicts: a mask that depends on the image."""
@@ -56,7 +56,7 @@ def tiny_segmenter(
     return Segmenter(
         network=UNet(**network_options, seed=seed).eval(),
         network_options=network_options,
-        preparation=Preparation(size=size, normalise=normalise),
+        preprocessing=Preprocessing(size=size, normalize=normalize),
         classes=classes,
         **options,
     )

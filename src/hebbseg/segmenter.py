@@ -11,9 +11,7 @@ class Segmenter(Predictor):
     """A trained network that predicts masks; see `Predictor` for what it holds."""
 
     @classmethod
-    def train(
-        cls, data: str | Path, out: str | Path, *, resume: bool = False, quiet: bool = False, **options: Any
-    ) -> Self:
+    def train(cls, data: str | Path, out: str | Path, *, resume: bool = False, quiet: bool = False, **options: Any) -> Self:
         """Both stages: Hebbian learning on all training images, then fine-tuning on the masks; measured on test cases.
 
         Args:

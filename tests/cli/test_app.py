@@ -21,15 +21,11 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_help_answers_at_once_without_torch():
-    code = (
-        "import sys; from hebbseg.cli import app as cli\ntry: cli.app(['--help'])\nfinally: print(sorted(sys.modules))"
-    )
+    code = "import sys; from hebbseg.cli import app as cli\ntry: cli.app(['--help'])\nfinally: print(sorted(sys.modules))"
     times = []
     for _ in range(3):
         start = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-m", "hebbseg", "--help"], capture_output=True, encoding="utf-8", check=True
-        )
+        done = subprocess.run([sys.executable, "-m", "hebbseg", "--help"], capture_output=True, encoding="utf-8", check=True)
         times.append(time.perf_counter() - start)
     assert "check" in done.stdout
     # Half a second is the promise; a machine busy with other tests gets some slack, three tries and the best of them.
@@ -78,9 +74,7 @@ def test_check_prints_a_table_and_draws_a_sheet(
     assert "Contact sheet" not in shown
 
 
-def test_check_options_reach_the_masks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_check_options_reach_the_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     import numpy as np
 
     plain_folder(tmp_path, "a", masks="")

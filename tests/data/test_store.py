@@ -14,7 +14,7 @@ from hebbseg.data.batches import Batches
 from hebbseg.data.cache import cache_folder, cache_key, mapped
 from hebbseg.data.cases import Case
 from hebbseg.data.patches import cut, foreground_points, random_start, start_around
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.phantom import phantom
 from hebbseg.data.splits.split import TrainingCases, make_split
@@ -24,7 +24,7 @@ from tests.data.arrays_source import ArraysSource
 from tests.data.trees import picture, save
 from tests.realdata import real
 
-AS_IT_IS = Preparation(size=None, normalise="unit")
+AS_IT_IS = Preprocessing(size=None, normalize="unit")
 
 
 def numbered(n=10, *, shape=(8, 8), dims=2) -> ArraysSource:
@@ -39,32 +39,32 @@ def numbered(n=10, *, shape=(8, 8), dims=2) -> ArraysSource:
 
 
 def batches_of(source, training, **options) -> Batches:
-    store = CaseStore.for_training(source, training, preparation=AS_IT_IS)
+    store = CaseStore.for_training(source, training, preprocessing=AS_IT_IS)
     return Batches(**{"store": store, "training": training, "steps": 7, "patch": None, **options})
 
 
 TRAINING = TrainingCases(labelled=("c01", "c04", "c00"), unlabelled=("c02", "c03", "c05", "c06"), validation=("c07",))
 
 
-# Preparation
+# Preprocessing
 
 
 def test_bytes_stay_bytes_and_become_zero_to_one():
     image = np.random.default_rng(0).integers(0, 256, (3, 40, 50), dtype=np.uint8)
-    kept = Preparation(size=(20, 30), normalise="unit").image(image)
+    kept = Preprocessing(size=(20, 30), normalize="unit").image(image)
     assert kept.dtype == torch.uint8 and kept.shape == (3, 20, 30)
-    seen = Preparation.to_network(kept)
+    seen = Preprocessing.to_network(kept)
     assert seen.dtype == torch.float32 and seen.min() >= 0 and seen.max() <= 1
-    assert torch.equal(Preparation(size=None, normalise="unit").image(image), torch.from_numpy(image))
+    assert torch.equal(Preprocessing(size=None, normalize="unit").image(image), torch.from_numpy(image))
 
 
 def test_resizing_is_anti_aliased_for_images_and_nearest_for_masks():
     stripes = np.zeros((1, 64, 64), dtype=np.uint8)
     stripes[:, :, ::2] = 200
-    kept = Preparation(size=(16, 16), normalise="unit").image(stripes)
+    kept = Preprocessing(size=(16, 16), normalize="unit").image(stripes)
     assert (kept.float() - 100).abs().max() < 20  # a plain subsample would be all 200 or all 0
     mask = np.random.default_rng(0).integers(0, 5, (64, 48)).astype(np.uint8)
-    small = Preparation(size=(32, 24), normalise="unit").mask(mask)
+    small = Preprocessing(size=(32, 24), normalize="unit").mask(mask)
     assert small.dtype == torch.uint8
     assert set(small.unique().tolist()) <= set(range(5))
     assert torch.equal(small, torch.from_numpy(mask[1::2, 1::2]))
@@ -72,7 +72,7 @@ def test_resizing_is_anti_aliased_for_images_and_nearest_for_masks():
 
 def test_volumes_are_resized_by_means():
     volume = np.random.default_rng(0).normal(size=(1, 8, 8, 8)).astype(np.float32)
-    kept = Preparation(size=(4, 4, 4), normalise="zscore").image(volume).float()
+    kept = Preprocessing(size=(4, 4, 4), normalize="zscore").image(volume).float()
     means = torch.from_numpy(volume).reshape(1, 4, 2, 4, 2, 4, 2).mean((2, 4, 6))
     assert torch.corrcoef(torch.stack([kept.flatten(), means.flatten()]))[0, 1] > 0.999
 
@@ -80,55 +80,55 @@ def test_volumes_are_resized_by_means():
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, np.float32, np.float64, ">f4", ">u2"])
 def test_zscore_has_mean_0_and_variance_1_for_every_type(dtype):
     image = np.random.default_rng(0).integers(10, 200, (2, 50, 50)).astype(dtype)
-    kept = Preparation(size=None, normalise="zscore").image(image)
+    kept = Preprocessing(size=None, normalize="zscore").image(image)
     assert kept.dtype == torch.float16
     assert kept.float().mean((1, 2)).abs().max() < 1e-2
     assert (kept.float().std((1, 2)) - 1).abs().max() < 1e-2
 
 
 def test_zscore_clips_outliers_and_survives_nan_and_one_grey():
-    preparation = Preparation(size=None, normalise="zscore")
+    preprocessing = Preprocessing(size=None, normalize="zscore")
     image = np.random.default_rng(0).normal(size=(1, 50, 50)).astype(np.float32)
     image[0, 0, 0], image[0, 1, 1], image[0, 2, 2] = 1e9, np.nan, -np.inf
-    kept = preparation.image(image).float()
+    kept = preprocessing.image(image).float()
     assert kept.isfinite().all() and kept.abs().max() < 20 and kept[0, 1, 1] == 0
     assert abs(float(kept.std()) - 1) < 0.05
     for value in (0, 7, 40000):
-        assert (preparation.image(np.full((1, 9, 9), value, np.uint16)) == 0).all()
-    assert (preparation.image(np.full((1, 9, 9), np.nan, np.float32)) == 0).all()
+        assert (preprocessing.image(np.full((1, 9, 9), value, np.uint16)) == 0).all()
+    assert (preprocessing.image(np.full((1, 9, 9), np.nan, np.float32)) == 0).all()
 
 
 def test_a_small_bright_object_is_not_an_outlier():
     # Five bright pixels in a thousand times as many: less than any percentile, and all the picture is about.
     image = np.zeros((1, 70, 70), np.float32)
     image[0, 30, 30:35] = 1
-    for normalise in ("zscore", "unit"):
-        kept = Preparation(size=None, normalise=normalise).image(image)
+    for normalize in ("zscore", "unit"):
+        kept = Preprocessing(size=None, normalize=normalize).image(image)
         assert (kept[0, 30, 30:35] > kept[0, 0, 0]).all()
     noisy = image + np.random.default_rng(0).normal(0, 0.2, image.shape)
-    kept = Preparation(size=None, normalise="zscore").image(noisy).float()
+    kept = Preprocessing(size=None, normalize="zscore").image(noisy).float()
     assert torch.corrcoef(torch.stack([kept.flatten(), torch.from_numpy(noisy).flatten()]))[0, 1] > 0.9999
 
 
 def test_unit_scales_by_type_and_floats_by_percentile():
-    preparation = Preparation(size=None, normalise="unit")
-    assert preparation.image(np.full((1, 4, 4), 65535, np.uint16)).max() == 1
-    kept = preparation.image(np.linspace(-4, 9, 1000, dtype=np.float32).reshape(1, 10, 100))
+    preprocessing = Preprocessing(size=None, normalize="unit")
+    assert preprocessing.image(np.full((1, 4, 4), 65535, np.uint16)).max() == 1
+    kept = preprocessing.image(np.linspace(-4, 9, 1000, dtype=np.float32).reshape(1, 10, 100))
     assert kept.min() == pytest.approx(0, abs=0.01) and kept.max() == pytest.approx(1, abs=0.01)
-    assert (preparation.image(np.full((1, 4, 4), 3.0, np.float32)) == 0).all()
+    assert (preprocessing.image(np.full((1, 4, 4), 3.0, np.float32)) == 0).all()
 
 
 def test_settings_suit_the_source():
     glands, pupils, atrium = phantom("glands", n=4), phantom("pupils", n=4), phantom("atrium", n=2, size=32)
-    assert Preparation.for_source(glands) == Preparation(size=(128, 128), normalise="zscore")
-    assert Preparation.for_source(pupils) == Preparation(size=(128, 128), normalise="zscore")
-    preparation = Preparation.for_source(atrium)
-    assert preparation == Preparation(size=None, normalise="zscore")
-    assert Preparation.from_description(preparation.describe()) == preparation
+    assert Preprocessing.for_source(glands) == Preprocessing(size=(128, 128), normalize="zscore")
+    assert Preprocessing.for_source(pupils) == Preprocessing(size=(128, 128), normalize="zscore")
+    preprocessing = Preprocessing.for_source(atrium)
+    assert preprocessing == Preprocessing(size=None, normalize="zscore")
+    assert Preprocessing.from_description(preprocessing.describe()) == preprocessing
     with pytest.raises(HebbsegError, match="3 numbers"):
-        Preparation.for_source(atrium, size=(64, 64))
+        Preprocessing.for_source(atrium, size=(64, 64))
     with pytest.raises(HebbsegError, match="Did you mean 'zscore'"):
-        Preparation(size=None, normalise="z-score")
+        Preprocessing(size=None, normalize="z-score")
 
 
 # The store
@@ -136,7 +136,7 @@ def test_settings_suit_the_source():
 
 def test_only_what_is_allowed_is_read():
     source = numbered()
-    store = CaseStore.for_training(source, TRAINING, preparation=AS_IT_IS)
+    store = CaseStore.for_training(source, TRAINING, preprocessing=AS_IT_IS)
     store.load()
     assert {name for what, name in source.reads} == {f"c{i:02d}" for i in range(8)}
     assert all(what == "image" for what, _ in source.reads)
@@ -151,7 +151,7 @@ def test_only_what_is_allowed_is_read():
 
 def test_each_file_is_read_once():
     source = numbered()
-    store = CaseStore.for_training(source, TRAINING, preparation=AS_IT_IS)
+    store = CaseStore.for_training(source, TRAINING, preprocessing=AS_IT_IS)
     for _ in range(3):
         store.images(["c01", "c02"]), store.masks(["c01"])
     assert source.reads == {("image", "c01"): 1, ("image", "c02"): 1, ("mask", "c01"): 1}
@@ -160,7 +160,7 @@ def test_each_file_is_read_once():
 def test_beyond_the_memory_limit_arrays_are_mapped_and_the_same(tmp_path):
     source = phantom("glands", n=12, size=64)
     training = make_split(source, labelled="50%").training
-    options = {"preparation": Preparation(size=(48, 48), normalise="unit"), "folder": tmp_path}
+    options = {"preprocessing": Preprocessing(size=(48, 48), normalize="unit"), "folder": tmp_path}
     roomy = CaseStore.for_training(source, training, **options)
     tight = CaseStore.for_training(source, training, memory_limit_bytes=2 * 3 * 48 * 48, **options)
     ids = training.images
@@ -192,7 +192,7 @@ def test_cache_notices_changed_files_and_settings(tmp_path):
 def kept_on_disk(source, folder) -> CaseStore:
     ids = [case.id for case in source.cases]
     return CaseStore(
-        source=source, preparation=AS_IT_IS, images=ids, masks=ids, memory_limit_bytes=0, folder=folder / "cache"
+        source=source, preprocessing=AS_IT_IS, images=ids, masks=ids, memory_limit_bytes=0, folder=folder / "cache"
     )
 
 
@@ -278,20 +278,20 @@ def test_odd_arrays_are_named():
     source = numbered()
     source.images["c01"] = np.zeros((3, 8, 8), np.uint8)
     source.images["c02"] = np.zeros((1, 9, 8), np.uint8)
-    store = CaseStore.for_training(source, TRAINING, preparation=AS_IT_IS)
+    store = CaseStore.for_training(source, TRAINING, preprocessing=AS_IT_IS)
     with pytest.raises(HebbsegError, match=r"c01.*\(3, 8, 8\).*1 channels"):
         store.images(["c01"])
     with pytest.raises(HebbsegError, match="2 different sizes"):
         store.images(["c00", "c02"])
     with pytest.raises(HebbsegError, match="no case 'gone'"):
-        CaseStore(source=source, preparation=AS_IT_IS, images=["gone"])
+        CaseStore(source=source, preprocessing=AS_IT_IS, images=["gone"])
 
 
 def test_evaluation_at_native_size():
     source = phantom("glands", n=12, size=64)
     split = make_split(source, labelled="50%")
-    prep = Preparation(size=(32, 32), normalise="unit")
-    store = CaseStore(source=source, preparation=prep, images=split.test, masks=split.test)
+    prep = Preprocessing(size=(32, 32), normalize="unit")
+    store = CaseStore(source=source, preprocessing=prep, images=split.test, masks=split.test)
     name = split.test[0]
     assert store.native_shape(name) == (64, 64)
     assert store.images([name]).shape == (1, 3, 32, 32) and store.masks([name]).shape == (1, 32, 32)
@@ -303,7 +303,7 @@ def test_evaluation_at_native_size():
 def test_batch_is_a_function_of_seed_and_step():
     source = phantom("glands", n=18, size=32)
     training = make_split(source, labelled="50%").training
-    store = CaseStore.for_training(source, training, preparation=Preparation(size=(32, 32), normalise="unit"))
+    store = CaseStore.for_training(source, training, preprocessing=Preprocessing(size=(32, 32), normalize="unit"))
     options = {"store": store, "training": training, "steps": 6, "augment": Augment(spatial_dims=2)}
     options |= {"labelled_batch": 2, "unlabelled_batch": 3}
     batches = Batches(**options, seed=5)
@@ -422,12 +422,10 @@ def volumes(n=6, shape=(40, 36, 30)):
 def test_labelled_patches_are_balanced_and_masks_stay_with_images():
     source = volumes()
     training = TrainingCases(labelled=tuple(f"v{i}" for i in range(6)), unlabelled=())
-    store = CaseStore.for_training(source, training, preparation=Preparation(size=None, normalise="zscore"))
+    store = CaseStore.for_training(source, training, preprocessing=Preprocessing(size=None, normalize="zscore"))
 
     def share(foreground):
-        batches = Batches(
-            store=store, training=training, steps=60, labelled_batch=2, patch=(12, 12, 48), foreground=foreground
-        )
+        batches = Batches(store=store, training=training, steps=60, labelled_batch=2, patch=(12, 12, 48), foreground=foreground)
         hits = 0
         for batch in batches:
             assert batch.images.shape == (2, 1, 12, 12, 48) and batch.masks.shape == (2, 12, 12, 48)
@@ -468,7 +466,7 @@ def test_glas_as_batches():
     store = CaseStore.for_training(source, split.training)
     batches = Batches(store=store, training=split.training, steps=1, augment=Augment(spatial_dims=2))
     batch = batches.batch(0)
-    assert store.preparation == Preparation(size=(128, 128), normalise="zscore")
+    assert store.preprocessing == Preprocessing(size=(128, 128), normalize="zscore")
     assert batch.images.shape == batch.unlabelled.shape == (8, 3, 128, 128)
     assert set(batch.masks.unique().tolist()) == {0, 1}
     assert 0.2 < batch.masks.float().mean() < 0.8
@@ -483,9 +481,9 @@ def test_la_as_patches():
     source = open_source(f"la:{real('la')}")
     split = make_split(source, labelled="25%")
     store = CaseStore.for_training(source, split.training)
-    batch = Batches(
-        store=store, training=split.training, steps=1, labelled_batch=2, unlabelled_batch=1, foreground=1.0
-    ).batch(0)
+    batch = Batches(store=store, training=split.training, steps=1, labelled_batch=2, unlabelled_batch=1, foreground=1.0).batch(
+        0
+    )
     assert batch.images.shape == (2, 1, 96, 96, 80) and batch.unlabelled.shape == (1, 1, 96, 96, 80)
     assert all(mask.any() for mask in batch.masks)
 
@@ -515,9 +513,7 @@ def test_stage_1_reads_batches_when_every_mask_file_is_gone(tmp_path, memory_lim
         source = open_source(data)
         split = make_split(source, labelled="10%")
         shutil.rmtree(data / "masks")
-    store = CaseStore.for_training(
-        source, split.training, memory_limit_bytes=memory_limit_bytes, folder=tmp_path / "cache"
-    )
+    store = CaseStore.for_training(source, split.training, memory_limit_bytes=memory_limit_bytes, folder=tmp_path / "cache")
     batches = Batches(store=store, training=split.training, steps=9, augment=Augment(spatial_dims=2), image_batch=4)
     seen = set()
     for step in range(len(batches)):

@@ -9,7 +9,7 @@ from monai.metrics import compute_average_surface_distance, compute_hausdorff_di
 from scipy import stats
 
 from hebbseg.errors import HebbsegError
-from hebbseg.evaluation.metrics import all_metrics, asd, case_metrics, dice, hd95, jaccard, pooled_dice, summarise
+from hebbseg.evaluation.metrics import all_metrics, asd, case_metrics, dice, hd95, jaccard, pooled_dice, summarize
 from tests.evaluation.masks import random_pairs
 from tests.literal import metrics as literal
 
@@ -132,7 +132,7 @@ def test_errors_say_what_was_found_and_what_to_do() -> None:
     with pytest.raises(HebbsegError, match="n_classes is 1"):
         case_metrics(mask, mask, 1)
     with pytest.raises(HebbsegError, match="no case"):
-        summarise([], "px")
+        summarize([], "px")
 
 
 def three_cases() -> list[dict[str, Any]]:
@@ -159,7 +159,7 @@ def test_case_rows_hold_each_foreground_class() -> None:
 
 def test_summary_is_the_mean_over_cases_of_the_mean_over_classes() -> None:
     rows = three_cases()
-    summary = summarise(rows, "mm")
+    summary = summarize(rows, "mm")
     assert (summary["n"], summary["unit"]) == (3, "mm")
     for metric in ("dice", "jaccard", "hd95", "hd95_max", "asd"):
         per_case = [np.mean([r[metric] for r in rows if r["case"] == case]) for case in "abc"]
@@ -168,7 +168,7 @@ def test_summary_is_the_mean_over_cases_of_the_mean_over_classes() -> None:
         assert summary[metric]["ci90"] == pytest.approx((high - low) / 2)
         of_class = [r[metric] for r in rows if r["class"] == 2]
         assert summary["classes"]["2"][metric]["mean"] == pytest.approx(np.mean(of_class))
-    backwards = summarise(rows[::-1], "mm")
+    backwards = summarize(rows[::-1], "mm")
     assert backwards["hd95"] == pytest.approx(summary["hd95"])
 
 
@@ -183,20 +183,20 @@ def test_pooled_dice_takes_all_voxels_together() -> None:
     ]
     expected = dice(np.concatenate(predictions), np.concatenate(targets))
     assert pooled_dice(rows) == pytest.approx(expected)
-    assert summarise(rows, "px")["dice_pooled"] == pytest.approx(expected)
+    assert summarize(rows, "px")["dice_pooled"] == pytest.approx(expected)
     assert abs(expected - np.mean([r["dice"] for r in rows])) > 0.01
     nothing = case_metrics(np.zeros((4, 4), int), np.zeros((4, 4), int), 2)
     assert pooled_dice(nothing) == 1
 
 
 def test_summary_of_one_case_has_no_interval() -> None:
-    summary = summarise([row for row in three_cases() if row["case"] == "a"], "px")
+    summary = summarize([row for row in three_cases() if row["case"] == "a"], "px")
     assert summary["n"] == 1 and summary["dice"]["ci90"] is None and np.isfinite(summary["dice"]["mean"])
 
 
 def test_summary_refuses_rows_that_do_not_belong_together() -> None:
     rows = three_cases()
     with pytest.raises(HebbsegError, match="Case 'a' has two rows of class 1"):
-        summarise([*rows, rows[0]], "px")
+        summarize([*rows, rows[0]], "px")
     with pytest.raises(HebbsegError, match=r"Case 'c' has rows for classes \[1\], others for \[1, 2\]"):
-        summarise(rows[:-1], "px")
+        summarize(rows[:-1], "px")

@@ -68,9 +68,7 @@ def test_a_default_that_changed_makes_another_run_of_all_that_read_it(
     assert same == {identity for identity, init in before.items() if init in kept}
 
 
-def test_what_auto_stands_for_is_part_of_a_run_and_not_of_its_stage_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_auto_stands_for_is_part_of_a_run_and_not_of_its_stage_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = [{"name": method, "init": "hebbian", "method": method} for method in ("auto", "supervised")]
     before = tiny_tasks(tmp_path, arms=arms, baseline=None)
     monkeypatch.setitem(methods.AUTO_OPTIONS, "dice_gated", False)
@@ -121,9 +119,7 @@ def test_one_failure_stops_nothing_and_its_log_tells(tmp_path: Path) -> None:
     result = run_all(tasks, InThisProcess())
     ((task, outcome),) = result.failed.values()
     assert task.note["arm"] == "Bad" and "500" in outcome.message and result.now == 1
-    assert "Traceback" in task.log.read_text(encoding="utf-8") and outcome.message in task.log.read_text(
-        encoding="utf-8"
-    )
+    assert "Traceback" in task.log.read_text(encoding="utf-8") and outcome.message in task.log.read_text(encoding="utf-8")
     assert [left.note["arm"] for left in left_of(tasks)] == ["Bad"], "tried again by the same command"
 
 
@@ -229,9 +225,7 @@ def test_ctrl_c_stops_what_is_under_way_and_says_what_is_left(tmp_path: Path) ->
 def test_a_probe_measures_every_level(tmp_path: Path) -> None:
     tasks = tiny_tasks(tmp_path, kind="probe", axes=ONE)
     assert not run_all(tasks, InThisProcess()).failed
-    supervised, hebbian = (
-        json.loads((task.folder / "summary.json").read_text(encoding="utf-8")) for task in runs(tasks)
-    )
+    supervised, hebbian = (json.loads((task.folder / "summary.json").read_text(encoding="utf-8")) for task in runs(tasks))
     assert hebbian["kind"] == "probe" and hebbian["n"] == 4 and hebbian["fitted"] == 4
     assert list(hebbian["levels"]) == ["encoder.level0", "encoder.level1", "decoder.level0"]
     assert all(0 <= level["dice"] <= 1 for level in hebbian["levels"].values())
@@ -263,9 +257,7 @@ pretrain_epochs = 1
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     recipe, out = tmp_path / "tiny.toml", tmp_path / "out"
     recipe.write_text(RECIPE)
-    monkeypatch.setattr(
-        "hebbseg.experiments.executors.executor.make_executor", lambda *names, **options: InThisProcess()
-    )
+    monkeypatch.setattr("hebbseg.experiments.executors.executor.make_executor", lambda *names, **options: InThisProcess())
     assert command(monkeypatch, "grid", recipe, "-o", out, "--dry-run") == 0
     shown = capsys.readouterr().out
     assert "2, of which 2 are left" in shown and "1 fits for 1 starts" in shown and "about" in shown
@@ -282,9 +274,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     recipe.write_text(RECIPE)
     kept = (out / "recipe.toml").read_text(encoding="utf-8")
     assert command(monkeypatch, "grid", recipe, "-o", out, "--executor", "ray", "--address", "127.0.0.1:1") == 2
-    assert (out / "recipe.toml").read_text(encoding="utf-8") == kept != RECIPE, (
-        "nothing was begun, so nothing is replaced"
-    )
+    assert (out / "recipe.toml").read_text(encoding="utf-8") == kept != RECIPE, "nothing was begun, so nothing is replaced"
     assert command(monkeypatch, "grid", recipe, "--only", "Nobody") == 2
     assert command(monkeypatch, "grid", recipe, "--data", "nothing") == 2
     assert command(monkeypatch, "grid", recipe, "--executor", "slurm") == 2

@@ -31,9 +31,7 @@ def of_my_data(out: Path, root: Path) -> Task:
     return task
 
 
-def test_a_run_that_was_cut_goes_on_where_its_data_have_been_moved_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_cut_goes_on_where_its_data_have_been_moved_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bright_folder(tmp_path / "here" / "mine")
     cut = cut_run(tmp_path / "out", tmp_path / "here", monkeypatch)
     (tmp_path / "here").rename(tmp_path / "there")

@@ -77,9 +77,7 @@ def written(folder: Path, text: str) -> Path:
         ('source = "phantom:glands?n=12&size=32"', "", "data.d.source is missing"),
     ],
 )
-def test_a_wrong_recipe_is_refused_with_the_place_and_the_remedy(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
+def test_a_wrong_recipe_is_refused_with_the_place_and_the_remedy(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert GOOD.count(old) == 1
     with pytest.raises(HebbsegError, match=re.escape(message)) as raised:
         plan(load_recipe(written(tmp_path, GOOD.replace(old, new))), [tmp_path])

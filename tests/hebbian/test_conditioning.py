@@ -89,12 +89,7 @@ def test_centred_s_with_windows_beyond_the_map_takes_the_mean_before_the_zeros()
     y = (y - y.mean((0, 2, 3), keepdim=True)).numpy()
     padded = np.pad(y, [(0, 0), (0, 0), (1, 1), (1, 1)])
     S = np.array(
-        [
-            padded[b, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3].ravel()
-            for b in range(2)
-            for i in range(3)
-            for j in range(4)
-        ]
+        [padded[b, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3].ravel() for b in range(2) for i in range(3) for j in range(4)]
     )
     X = x.permute(0, 2, 3, 1).reshape(-1, 3).numpy()
     expected = literal.rule_on_samples("swta", S, X, layer.weight.detach().flatten(1).numpy(), T)
@@ -106,20 +101,13 @@ def test_centred_s_takes_the_mean_from_the_large_map_only() -> None:
     layer, x = double(nn.ConvTranspose2d(3, 2, 2, stride=2, bias=False), 0), images((2, 3, 3, 4), 0)
     y = layer(x).detach()
     S = np.array(
-        [
-            y[b, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].numpy().ravel()
-            for b in range(2)
-            for i in range(3)
-            for j in range(4)
-        ]
+        [y[b, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].numpy().ravel() for b in range(2) for i in range(3) for j in range(4)]
     )
     S -= channel_means(y, 4)
     X = x.permute(0, 2, 3, 1).reshape(-1, 3).numpy()
     W = layer.weight.detach().flatten(1).numpy()
     expected = literal.rule_on_samples("swta", S, X, W, T).reshape(layer.weight.shape)
-    np.testing.assert_allclose(
-        update(layer, SoftWTA(temperature=T), x, transpose="s", center=True), expected, atol=TOLERANCE
-    )
+    np.testing.assert_allclose(update(layer, SoftWTA(temperature=T), x, transpose="s", center=True), expected, atol=TOLERANCE)
 
 
 def test_standardised_competition_divides_by_each_units_spread() -> None:

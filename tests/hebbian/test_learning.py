@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from hebbseg import HebbianPCA, Plasticity, SoftWTA
 
 
-def learn(
-    layer: nn.Module, rule, batches: list[Tensor], epochs: int, rate: float, decay: float = 1.0, **options
-) -> None:
+def learn(layer: nn.Module, rule, batches: list[Tensor], epochs: int, rate: float, decay: float = 1.0, **options) -> None:
     optimizer = torch.optim.SGD(layer.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
     with Plasticity(layer, rule, **options) as plasticity, torch.no_grad():

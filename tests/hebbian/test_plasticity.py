@@ -264,18 +264,14 @@ NETWORKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"unit_norm": True, "whiten": 1.0, "standardize": True}], ids=["plain", "conditioned"]
-)
+@pytest.mark.parametrize("options", [{}, {"unit_norm": True, "whiten": 1.0, "standardize": True}], ids=["plain", "conditioned"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_any_network_learns_and_keeps_its_keys(name: str, options: dict) -> None:
     make, shape = NETWORKS[name]
     torch.manual_seed(0)
     net = make()
     keys = list(net.state_dict())
-    weights = {
-        n: m.weight.detach().clone() for n, m in net.named_modules() if isinstance(m, nn.Conv2d | nn.Conv3d | nn.Linear)
-    }
+    weights = {n: m.weight.detach().clone() for n, m in net.named_modules() if isinstance(m, nn.Conv2d | nn.Conv3d | nn.Linear)}
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with Plasticity(net, SoftWTA(), **options) as plasticity, torch.no_grad():
         for seed in range(2):

@@ -83,9 +83,7 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path, model: Path, monkey
 def test_results_inside_the_folder_of_images_are_not_images(tmp_path: Path, model: Path, monkeypatch):
     save(tmp_path / "new" / "a.png", picture(0, 20, 28, 3))
     for _ in range(2):
-        assert (
-            command(monkeypatch, "predict", model, tmp_path / "new", "-o", tmp_path / "new" / "out", "--overwrite") == 0
-        )
+        assert command(monkeypatch, "predict", model, tmp_path / "new", "-o", tmp_path / "new" / "out", "--overwrite") == 0
     assert files_below(tmp_path / "new") == ["a.png", "out/a.png", "out/overlays/a.png", "out/uncertainty/a.png"]
 
 
@@ -135,7 +133,7 @@ def test_mistakes(arguments: list[str], words: str, tmp_path: Path, model: Path,
 
 
 def test_volumes_keep_their_geometry(tmp_path: Path, monkeypatch):
-    tiny_segmenter(dims=3, channels=1, size=None, normalise="zscore", window=(8, 8, 8), axes="xyz").save(tmp_path / "m")
+    tiny_segmenter(dims=3, channels=1, size=None, normalize="zscore", window=(8, 8, 8), axes="xyz").save(tmp_path / "m")
     volume = np.random.default_rng(0).normal(size=(9, 12, 15)).astype(np.float32)
     affine = np.array([[0, -0.7, 0, 5], [0.7, 0, 0, -3], [0, 0, 2.5, 11], [0, 0, 0, 1]])
     (tmp_path / "new").mkdir()
@@ -173,12 +171,12 @@ def test_an_ensemble_is_the_mean_and_its_models_must_agree(tmp_path: Path, monke
     assert "differ in classes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("normalise", ["unit", "zscore"])
+@pytest.mark.parametrize("normalize", ["unit", "zscore"])
 @pytest.mark.parametrize("value", [1, 255, 300, (200, 10, 0)])
-def test_streaming_gives_what_memory_gives(normalise: str, value, tmp_path: Path, monkeypatch):
+def test_streaming_gives_what_memory_gives(normalize: str, value, tmp_path: Path, monkeypatch):
     classes = (ClassInfo(index=0, value=(0, 0, 0) if isinstance(value, tuple) else 0), ClassInfo(index=1, value=value))
     segmenters = [
-        tiny_segmenter(size=None, window=(32, 32), normalise=normalise, classes=classes, seed=seed) for seed in range(2)
+        tiny_segmenter(size=None, window=(32, 32), normalize=normalize, classes=classes, seed=seed) for seed in range(2)
     ]
     image = picture(0, 150, 170, 3)
     resolution = {"resolution": (20000, 20000), "resolutionunit": "CENTIMETER"}
@@ -216,9 +214,7 @@ def test_what_cannot_be_streamed_is_read_whole(tmp_path: Path, monkeypatch):
     save(tmp_path / "a.png", image)
     windowed = tiny_segmenter(size=None, window=(32, 32))
     streamed = [
-        name
-        for name in ("plain.tif", "packed.tif", "white.tif", "a.png")
-        if largeimages.is_large(tmp_path / name, [windowed])
+        name for name in ("plain.tif", "packed.tif", "white.tif", "a.png") if largeimages.is_large(tmp_path / name, [windowed])
     ]
     assert streamed == ["plain.tif"]
     for other in (tiny_segmenter(), tiny_segmenter(size=None)):
@@ -239,7 +235,7 @@ from hebbseg.inference import large_tiff as largeimages
 from tests.tiny import tiny_segmenter
 network = torch.nn.Conv2d(3, 2, 1)
 network.in_channels, network.spatial_dims = 3, 2
-segmenter = replace(tiny_segmenter(size=None, window=(256, 256), normalise="zscore"), network=network)
+segmenter = replace(tiny_segmenter(size=None, window=(256, 256), normalize="zscore"), network=network)
 peaks = []
 for name in ("small", "tall"):
     path, mask, doubt = (Path(sys.argv[1]) / f"{name}{end}.tif" for end in ("", "-mask", "-doubt"))

@@ -52,18 +52,14 @@ def test_image_as_large_as_the_window_is_taken_whole(size: tuple[int, ...], whol
 
 @pytest.mark.parametrize(("size", "window"), [((9, 13), (16, 16)), ((5, 16), (16, 12)), ((7, 9, 12), (8, 8, 16))])
 @pytest.mark.parametrize("tta", [False, "flips"])
-def test_image_smaller_than_the_window_is_seen_as_in_training(
-    size: tuple[int, ...], window: tuple[int, ...], tta: Any
-) -> None:
+def test_image_smaller_than_the_window_is_seen_as_in_training(size: tuple[int, ...], window: tuple[int, ...], tta: Any) -> None:
     network, image = small_unet(len(size)), random_image(*size)
     found = predict_probabilities(network, image, window=window, tta=tta, blend="constant", overlap=0.0)
 
     # Training cuts patches that reach beyond the image; one that holds it all begins here.
     start = [min(0, (n - w) // 2) for n, w in zip(size, window)]
     larger = tuple(max(n, w) for n, w in zip(size, window))
-    alike = predict_probabilities(
-        network, cut(image, start, larger), window=window, tta=tta, blend="constant", overlap=0.0
-    )
+    alike = predict_probabilities(network, cut(image, start, larger), window=window, tta=tta, blend="constant", overlap=0.0)
     torch.testing.assert_close(found, alike[(slice(None), *(slice(-s, n - s) for s, n in zip(start, size)))])
     assert not torch.allclose(found, predict_probabilities(network, image, tta=tta))
     streamed = np.zeros(size, np.uint8)
@@ -148,7 +144,7 @@ def test_device_and_type_follow_the_network() -> None:
     torch.testing.assert_close(single, double, rtol=1e-4, atol=1e-5)
 
 
-def test_uncertainty_is_the_normalised_entropy() -> None:
+def test_uncertainty_is_the_normalized_entropy() -> None:
     p = torch.tensor([[1.0, 0.25, 0.5], [0.0, 0.25, 0.5], [0.0, 0.25, 0.0], [0.0, 0.25, 0.0]])
     torch.testing.assert_close(uncertainty(p), torch.tensor([0.0, 1.0, 0.5]))
 
@@ -190,9 +186,7 @@ def test_streaming_gives_what_the_whole_image_gives(
     probabilities = predict_probabilities(network, image, **settings)
     classes, doubt = np.full(size, 255, dtype=np.uint8), np.full(size, np.nan, dtype=np.float32)
     calls: list[tuple[int, int]] = []
-    predict_streaming(
-        network, image.numpy(), classes, uncertainty_out=doubt, progress=lambda *a: calls.append(a), **settings
-    )
+    predict_streaming(network, image.numpy(), classes, uncertainty_out=doubt, progress=lambda *a: calls.append(a), **settings)
     np.testing.assert_array_equal(classes, probabilities.argmax(dim=0))
     np.testing.assert_allclose(doubt, uncertainty(probabilities), atol=1e-6)
     assert len(np.unique(classes)) == 3

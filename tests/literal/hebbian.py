@@ -92,9 +92,7 @@ def transposed_forward(layer: nn.Module, x: np.ndarray, large: tuple[int, ...]) 
     return y[(slice(None), slice(None), *crop)]
 
 
-def transposed(
-    rule: str, layer: nn.Module, x: np.ndarray, large: tuple[int, ...], variant: str, t: float = 1.0
-) -> np.ndarray:
+def transposed(rule: str, layer: nn.Module, x: np.ndarray, large: tuple[int, ...], variant: str, t: float = 1.0) -> np.ndarray:
     """ΔW of a transposed convolution in the variants "s", "tsa" and "tsa-literal", from section 3 of the method."""
     W = layer.weight.detach().numpy()
     G = layer.groups

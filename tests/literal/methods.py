@@ -31,7 +31,7 @@ def H(p: list[float]) -> float:
     return -math.fsum(v * math.log(v) for v in p if v > 0)
 
 
-def normalised_entropy(p: np.ndarray) -> float:
+def normalized_entropy(p: np.ndarray) -> float:
     return mean(H(vector(p, b, s)) for b, s in positions(p)) / math.log(p.shape[1])
 
 
@@ -57,8 +57,7 @@ def certain_distance(p: np.ndarray, target: np.ndarray, passes: list[np.ndarray]
 def cross_entropy(p: np.ndarray, label: np.ndarray, trusted: np.ndarray | None = None) -> float:
     """Untrusted positions count as 0 and in the number of all."""
     return mean(
-        -math.log(p[(b, int(label[(b, *s)]), *s)]) if trusted is None or trusted[(b, *s)] else 0.0
-        for b, s in positions(p)
+        -math.log(p[(b, int(label[(b, *s)]), *s)]) if trusted is None or trusted[(b, *s)] else 0.0 for b, s in positions(p)
     )
 
 
@@ -71,9 +70,7 @@ def argmax(p: np.ndarray) -> np.ndarray:
 
 
 def confidence(p: np.ndarray) -> np.ndarray:
-    return np.array([[max(v) for v in image.reshape(image.shape[0], -1).T] for image in p]).reshape(
-        p.shape[0], *p.shape[2:]
-    )
+    return np.array([[max(v) for v in image.reshape(image.shape[0], -1).T] for image in p]).reshape(p.shape[0], *p.shape[2:])
 
 
 def rectified(scales: list[np.ndarray]) -> float:

@@ -26,8 +26,7 @@ def directed_distances(a: np.ndarray, b: np.ndarray, spacing: tuple[float, ...])
     """For each surface voxel of a, the smallest distance to any surface voxel of b."""
     targets = surface_voxels(b)
     return [
-        min(math.sqrt(sum(((p - q) * s) ** 2 for p, q, s in zip(v, w, spacing))) for w in targets)
-        for v in surface_voxels(a)
+        min(math.sqrt(sum(((p - q) * s) ** 2 for p, q, s in zip(v, w, spacing))) for w in targets) for v in surface_voxels(a)
     ]
 
 

@@ -43,7 +43,7 @@ def test_supervised_term_is_the_same_for_all():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_em(shape):
     m, (labelled, u) = method("em", **shape), batch(**shape)
-    expected = 5 * 0.6 * literal.normalised_entropy(probabilities(m.network, u))
+    expected = 5 * 0.6 * literal.normalized_entropy(probabilities(m.network, u))
     close(m(labelled, u, step())["entropy"], expected)
 
 

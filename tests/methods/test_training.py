@@ -10,7 +10,7 @@ from hebbseg import UNet, methods
 from hebbseg.config import FinetuneSettings
 from hebbseg.data.augment.views import Augment
 from hebbseg.data.batches import Batches
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.sources.phantom import phantom
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.data.store import CaseStore
@@ -28,11 +28,9 @@ def glands() -> Batches:
     source = phantom("glands", n=8, size=32)
     names = [case.id for case in source.cases]
     training = TrainingCases(labelled=tuple(names[:2]), unlabelled=tuple(names[2:]), validation=())
-    store = CaseStore.for_training(source, training, preparation=Preparation(size=None, normalise="unit"))
+    store = CaseStore.for_training(source, training, preprocessing=Preprocessing(size=None, normalize="unit"))
     augment = Augment(spatial_dims=2)
-    return Batches(
-        store=store, training=training, steps=99, labelled_batch=2, unlabelled_batch=3, augment=augment, patch=None
-    )
+    return Batches(store=store, training=training, steps=99, labelled_batch=2, unlabelled_batch=3, augment=augment, patch=None)
 
 
 def make(name: str, seed: int = 0) -> Method:
@@ -121,9 +119,7 @@ def test_a_method_is_a_file_and_a_line(monkeypatch, glands):
             return {"supervised": supervised, "difference": self.weight * difference.abs().mean()}
 
     monkeypatch.setitem(methods.METHODS, "brighter", Brighter)
-    made = make_method(
-        "brighter", network=UNet(features=(4, 6, 8)), another=UNet, loss="dice", options={"weight": "0.5"}
-    )
+    made = make_method("brighter", network=UNet(features=(4, 6, 8)), another=UNet, loss="dice", options={"weight": "0.5"})
     assert made.weight == 0.5
     assert "weight=1  (number) of the difference" in methods.method_help("brighter")
     _, rows = fit(made, glands, FinetuneSettings(updates=2), rows=2)

@@ -39,8 +39,6 @@ def step(number: int = 3, progress: float = 0.6, seed: int = 7) -> Step:
 def gradients(term: Tensor, module: torch.nn.Module) -> dict[str, Tensor]:
     """Of every weight that the term depends on; weights it does not depend on are left out."""
     named = dict(module.named_parameters())
-    found = torch.autograd.grad(
-        term, [p for p in named.values() if p.requires_grad], allow_unused=True, retain_graph=True
-    )
+    found = torch.autograd.grad(term, [p for p in named.values() if p.requires_grad], allow_unused=True, retain_graph=True)
     names = [name for name, p in named.items() if p.requires_grad]
     return {name: g for name, g in zip(names, found) if g is not None and g.abs().max() > 0}

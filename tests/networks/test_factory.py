@@ -48,9 +48,7 @@ def not_a_network(**_: object) -> str:
 
 def monai(name: str, dims: int = 2, seed: int | None = 0, **options: object) -> nn.Module:
     given = default_options(f"{MONAI}.{name}", FEATURES) | options
-    return build_network(
-        name=f"{MONAI}.{name}", spatial_dims=dims, in_channels=1, out_channels=3, options=given, seed=seed
-    )
+    return build_network(name=f"{MONAI}.{name}", spatial_dims=dims, in_channels=1, out_channels=3, options=given, seed=seed)
 
 
 def test_the_unet_is_built_as_before() -> None:
@@ -114,9 +112,7 @@ def test_outputs_that_are_no_logits_are_refused(extra: str, size: int, classes: 
 
 def test_deep_supervision_is_refused() -> None:
     with pytest.raises(HebbsegError, match=r"DynUNet: in training it returns shape .*deep_supervision=false"):
-        called_layers(
-            monai("DynUNet", deep_supervision=True), torch.zeros(2, 1, 32, 32), name="DynUNet", out_channels=3
-        )
+        called_layers(monai("DynUNet", deep_supervision=True), torch.zeros(2, 1, 32, 32), name="DynUNet", out_channels=3)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.predictor import Predictor
 from hebbseg.networks.model_file import load_model, save_model
@@ -18,9 +18,7 @@ def test_round_trips(tmp_path: Path) -> None:
     state = {"step": 3, "tensors": {"w": torch.arange(4.0)}, "rows": [{"loss": 0.5}]}
     save_checkpoint(tmp_path / "c.pt", state)
     back = load_checkpoint(tmp_path / "c.pt")
-    assert (
-        back["step"] == 3 and back["rows"] == [{"loss": 0.5}] and torch.equal(back["tensors"]["w"], torch.arange(4.0))
-    )
+    assert back["step"] == 3 and back["rows"] == [{"loss": 0.5}] and torch.equal(back["tensors"]["w"], torch.arange(4.0))
     save_model(tmp_path / "m.safetensors", {"w": torch.ones(2, 3).T}, {"a": [1]})
     weights, description = load_model(tmp_path / "m.safetensors")
     assert torch.equal(weights["w"], torch.ones(3, 2)) and description == {"a": [1]}
@@ -72,7 +70,7 @@ def test_a_model_of_version_0_1_still_loads(tmp_path: Path) -> None:
     network = UNet(**options, seed=3)
     description = {
         "network": options,
-        "preparation": Preparation(size=(16, 16), normalise="unit").describe(),
+        "preprocessing": Preprocessing(size=(16, 16), normalize="unit").describe(),
         "classes": [{"index": 0, "value": 0, "name": "background"}, {"index": 1, "value": 255, "name": "gland"}],
         "window": None,
         "tta": "none",

@@ -14,7 +14,7 @@ from hebbseg.errors import HebbsegError
 from hebbseg.pretraining.initializers import INITIALIZERS, Context, check_init, initialize_network
 from hebbseg.pretraining.pretext import train_pretext
 from hebbseg.pretraining.superpixels import SuperpixelEpisodes, episode_logits, pseudo_masks, superpixels
-from hebbseg.pretraining.vae import VariationalAutoEncoder, divergence, standardised
+from hebbseg.pretraining.vae import VariationalAutoEncoder, divergence, standardized
 from hebbseg.training.interrupt import Interrupted, Request
 from hebbseg.training.session import Session
 from tests.literal import methods as literal
@@ -49,7 +49,7 @@ def test_the_bound_by_hand(dims):
         terms = vae.loss(images, 0.25, generator(2))
         μ, v = vae.encode(images)
         z = μ + torch.exp(v / 2) * torch.randn(μ.shape, generator=generator(2))
-        wanted, got = standardised(images).numpy(), vae.decode(z).numpy()
+        wanted, got = standardized(images).numpy(), vae.decode(z).numpy()
     D = images[0].numel()
     kl = literal.mean(literal.gaussian_divergence(μ.numpy(), v.numpy())) / D
     errors = [literal.mean(((a - b) ** 2).ravel().tolist()) for a, b in zip(wanted, got)]

@@ -68,9 +68,7 @@ def test_whoever_names_the_runs_themselves_means_all_of_them(tmp_path: Path) -> 
 
 def test_a_run_that_another_recipe_did_counts_for_the_recipe_that_asks_now(tmp_path: Path) -> None:
     add_runs(tmp_path, RECIPE, dice=0.3)
-    other = RECIPE.replace('"mine"', '"other"').replace(
-        'name = "Hebbian"', 'name = "Hebbian"\ngain_over = "Supervised"'
-    )
+    other = RECIPE.replace('"mine"', '"other"').replace('name = "Hebbian"', 'name = "Hebbian"\ngain_over = "Supervised"')
     (tmp_path / "recipe.toml").write_text(other)
     runs = read_results([tmp_path]).runs
     assert {run.recipe for run in runs} == {"other"} and len(runs) == 4

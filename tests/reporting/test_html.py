@@ -172,9 +172,7 @@ def test_report_survives_lost_models(trained: Path, tmp_path: Path) -> None:
         assert said in page
 
 
-def test_command_and_its_refusals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_and_its_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     make_sota(tmp_path / "a", seeds=1, arms=("Supervised",), regimes=("1%",))
     page, tables = tmp_path / "r.html", tmp_path / "t"
     line = ("report", tmp_path / "a", "-o", page, "--tables", tables, "--no-pictures")

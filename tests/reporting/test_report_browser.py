@@ -56,9 +56,7 @@ def column(page: Any, table: int, number: int) -> list[str]:
     return page.evaluate(script, [table, number])
 
 
-def test_loads_without_complaint_and_without_the_network(
-    opened: tuple[Any, list[str], list[str]], report: Path
-) -> None:
+def test_loads_without_complaint_and_without_the_network(opened: tuple[Any, list[str], list[str]], report: Path) -> None:
     _, complaints, requests = opened
     assert complaints == []
     assert {url for url in requests if not url.startswith("data:")} == {report.as_uri()}

@@ -116,14 +116,9 @@ def test_differences_are_paired_with_the_baseline() -> None:
 
 def test_gain_has_an_arrow_only_where_the_interval_is_clear() -> None:
     assert shown(gain_table(small())) == [["EM + Hebbian over EM", "↑ +10.0", "–"]]
-    worse = [
-        replace(r, metrics=dict(r.metrics) | {"dice": 0.4 + 0.02 * r.seed}) if "+" in r.arm else r for r in small().runs
-    ]
+    worse = [replace(r, metrics=dict(r.metrics) | {"dice": 0.4 + 0.02 * r.seed}) if "+" in r.arm else r for r in small().runs]
     assert shown(gain_table(Comparison(worse)))[0][1] == "↓ −10.0"
-    mixed = [
-        replace(r, metrics=dict(r.metrics) | {"dice": 0.54 - 0.02 * r.seed}) if "+" in r.arm else r
-        for r in small().runs
-    ]
+    mixed = [replace(r, metrics=dict(r.metrics) | {"dice": 0.54 - 0.02 * r.seed}) if "+" in r.arm else r for r in small().runs]
     assert shown(gain_table(Comparison(mixed)))[0][1] == "→ 0.0"
 
 
@@ -143,9 +138,7 @@ def test_rows_of_the_gain_figure_can_be_told_apart(monkeypatch: pytest.MonkeyPat
     """Two starts of the same method, and a run without a partner, which moves neither end of an arrow."""
     dice = {"EM": 0.5, "EM + Hebbian": 0.6, "EM + VAE": 0.55}
     runs = [
-        run(arm, "1%", seed, value, gain_over=None if arm == "EM" else "EM")
-        for arm, value in dice.items()
-        for seed in range(2)
+        run(arm, "1%", seed, value, gain_over=None if arm == "EM" else "EM") for arm, value in dice.items() for seed in range(2)
     ]
     figures = drawn_figures(monkeypatch)
     drawn = gain_arrows(Comparison([*runs, run("EM", "1%", 7, 0.1)]))
@@ -171,11 +164,7 @@ def test_efficiency_reads_the_baseline_backwards() -> None:
 
 def test_efficiency_warns_where_labels_do_not_help_the_baseline() -> None:
     values = {"1%": [0.60, 0.62, 0.64], "10%": [0.63, 0.61, 0.65]}
-    runs = [
-        run("Supervised", regime, seed, dice)
-        for regime, all_dice in values.items()
-        for seed, dice in enumerate(all_dice)
-    ]
+    runs = [run("Supervised", regime, seed, dice) for regime, all_dice in values.items() for seed, dice in enumerate(all_dice)]
     table = efficiency_table(Comparison([*runs, *(run("EM", "1%", seed, 0.7) for seed in range(3))]))
     # Differences 3, −1 and 1 points: 1 ± 2.92 · 2 / √3.
     assert "Supervised gains +1.0 ± 3.4 points (n 3) from 1 % to 10 % of the labels" in table.note
@@ -257,9 +246,7 @@ def test_headlines_are_of_the_arms_that_the_recipe_names() -> None:
 def test_diagnostics(tmp_path: Path) -> None:
     layer = {"units": 16, "moved": 1.05, "effective_units": None, "cosine": 0.1, "rank": 12.3, "norm": 1.41}
     (tmp_path / "pretrain.json").write_text(json.dumps({"encoder.level0.conv1": layer}))
-    assert shown(diagnostics_table(tmp_path, "x")) == [
-        ["encoder.level0.conv1", "16", "105", "–", "0.10", "12.3", "1.41"]
-    ]
+    assert shown(diagnostics_table(tmp_path, "x")) == [["encoder.level0.conv1", "16", "105", "–", "0.10", "12.3", "1.41"]]
 
 
 def test_csv_has_the_numbers_apart() -> None:

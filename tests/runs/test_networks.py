@@ -43,16 +43,12 @@ def test_basic_unet_from_images_to_a_prediction(tmp_path: Path) -> None:
     )
     assert third.predict(image).shape == (40, 50)
     with pytest.raises(HebbsegError, match=r"its weights are for another network \(network=.*BasicUNet"):
-        Segmenter.train(
-            GLANDS, tmp_path / "x", init=str(tmp_path / "run" / "pretrained.safetensors"), network=RES, **SMALL
-        )
+        Segmenter.train(GLANDS, tmp_path / "x", init=str(tmp_path / "run" / "pretrained.safetensors"), network=RES, **SMALL)
 
 
 @pytest.mark.parametrize("network", [DYN, RES])
 def test_other_networks_of_monai_train(network: str, tmp_path: Path) -> None:
-    trained = Segmenter.train(
-        GLANDS, tmp_path / "run", network=network, features=(8, 8, 8), method="supervised", **SMALL
-    )
+    trained = Segmenter.train(GLANDS, tmp_path / "run", network=network, features=(8, 8, 8), method="supervised", **SMALL)
     assert Segmenter.load(tmp_path / "run").predict(np.zeros((20, 30, 3), np.uint8)).shape == (20, 30)
     assert type(trained.network).__name__ == network.rsplit(".", 1)[1]
 
@@ -62,9 +58,7 @@ def test_a_network_in_3d_with_auto(tmp_path: Path) -> None:
     Segmenter.train("phantom:atrium?n=8&size=32", tmp_path / "run", **options, **TINY, layers="conv_0*,down_*")
     described = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
     assert described["method"] == "unimatch" and described["method_options"]["feature_view"] is False
-    assert all(
-        name.startswith(("conv_0", "down_")) for name in json.loads((tmp_path / "run/pretrain.json").read_text())
-    )
+    assert all(name.startswith(("conv_0", "down_")) for name in json.loads((tmp_path / "run/pretrain.json").read_text()))
 
 
 def test_a_network_of_ones_own_needs_trust(

@@ -216,7 +216,7 @@ def test_volumes(tmp_path: Path) -> None:
 
 def test_pictures_at_their_own_size_in_patches(tmp_path: Path) -> None:
     segmenter = train(tmp_path / "run", size="native", patch="16", updates=2)  # one number stands for all axes
-    assert segmenter.preparation.size is None and segmenter.window == (16, 16)
+    assert segmenter.preprocessing.size is None and segmenter.window == (16, 16)
 
 
 @pytest.mark.parametrize(
@@ -295,9 +295,7 @@ def test_two_processes_train_one_model(tmp_path: Path) -> None:
         options = TINY | {"norm": "none", "dropout": 0.0, "devices": devices, "accelerator": "cpu", "augment": False}
         options |= {"updates": 3, "loss": "dice+ce", "optimizer": "sgd", "learning_rate": 0.01, "clip": None}
         command = [sys.executable, str(script), DATA, str(tmp_path / str(devices)), json.dumps(options)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"})
         assert done.returncode == 0, done.stderr[-2000:]
     first, second = (load_file(tmp_path / n / "pretrained.safetensors") for n in ("1", "2"))
     for name, value in first.items():
@@ -365,9 +363,7 @@ def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
     options |= {"norm": "none", "optimizer": "sgd", "learning_rate": 1e30, "clip": "none", "warm_up": 0}
     command = [sys.executable, "-m", "hebbseg", "train", DATA, "-o", str(tmp_path / "run")]
     command += [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 2, done.stderr[-2000:]
     assert done.stderr.count("The loss became") == 1 and "Traceback" not in done.stderr
 
@@ -375,9 +371,7 @@ def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
 def test_options_of_the_init_belong_to_the_run(tmp_path: Path) -> None:
     """They are used, and a run that was begun with others, or by a version without them, is treated accordingly."""
     train(tmp_path / "run", init="vae", init_options={"steps": 3, "latent": 2}, updates=1)
-    steps = [
-        row.split(",")[1] for row in (tmp_path / "run" / "history.csv").read_text(encoding="utf-8").splitlines()[1:]
-    ]
+    steps = [row.split(",")[1] for row in (tmp_path / "run" / "history.csv").read_text(encoding="utf-8").splitlines()[1:]]
     assert steps == ["1", "2", "3", "1"]
     with pytest.raises(HebbsegError, match=r"init_options: {'steps': 3, 'latent': 2} then, {'steps': 4} now"):
         train(tmp_path / "run", init="vae", init_options={"steps": 4}, updates=1, resume=True)

@@ -78,9 +78,7 @@ def finished(out: Path) -> dict[str, int]:
     """Runs that are done, and when their description was last written."""
     files = (out / "runs").glob("*/run.json")
     return {
-        file.parent.name: file.stat().st_mtime_ns
-        for file in files
-        if '"status": "done"' in file.read_text(encoding="utf-8")
+        file.parent.name: file.stat().st_mtime_ns for file in files if '"status": "done"' in file.read_text(encoding="utf-8")
     }
 
 
@@ -94,9 +92,7 @@ def wait_for(driver: subprocess.Popen[bytes], out: Path, count: int) -> None:
     """Until so many runs are done; a grid that ends before would leave nothing to kill."""
     while (done := len(finished(out))) < count:
         if driver.poll() is not None:
-            raise SystemExit(
-                f"the grid ended with {done} runs done and exit code {driver.returncode}, before it was killed"
-            )
+            raise SystemExit(f"the grid ended with {done} runs done and exit code {driver.returncode}, before it was killed")
         time.sleep(0.05)
 
 

@@ -30,9 +30,7 @@ def test_a_grid_that_ends_too_early_is_not_waited_for(tmp_path: Path) -> None:
         wait_for(driver, tmp_path, 1)
 
 
-@pytest.mark.parametrize(
-    "change", [{"code": 1}, {"done": 23}, {"twice": ["a"]}, {"again": 3}, {"same": False}], ids=str
-)
+@pytest.mark.parametrize("change", [{"code": 1}, {"done": 23}, {"twice": ["a"]}, {"again": 3}, {"same": False}], ids=str)
 def test_every_fault_is_named(change: dict[str, object]) -> None:
     assert GOOD.faults == [] and len(replace(GOOD, **change).faults) == 1  # type: ignore[arg-type]
 

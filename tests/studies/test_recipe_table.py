@@ -57,9 +57,7 @@ def test_the_mean_over_few_labels_takes_seeds_that_have_all_of_them() -> None:
         for seed in range(3)
         if (percent, seed, arm) != ("5", 2, "hebbian")
     ]
-    assert (
-        "d 1-10 % hebbian: +53.50 ± 3.16 (90 % interval, n = 2); − scratch +3.00 ± 0.00" in recipe.differences(rows)[-2]
-    )
+    assert "d 1-10 % hebbian: +53.50 ± 3.16 (90 % interval, n = 2); − scratch +3.00 ± 0.00" in recipe.differences(rows)[-2]
 
 
 def test_label_efficiency_is_read_from_the_baseline_of_the_same_data_set() -> None:

@@ -8,7 +8,7 @@ from hebbseg import UNet
 from hebbseg.config import FinetuneSettings
 from hebbseg.data.augment.views import Augment
 from hebbseg.data.batches import Batches
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.sources import open_source
 from hebbseg.data.splits.split import make_split
 from hebbseg.data.store import CaseStore
@@ -23,7 +23,7 @@ from hebbseg.training.session import Session
 def batches() -> Batches:
     source = open_source("phantom:glands?n=12&size=32")
     training = make_split(source, labelled="4").training
-    store = CaseStore.for_training(source, training, preparation=Preparation(size=(32, 32), normalise="unit"))
+    store = CaseStore.for_training(source, training, preprocessing=Preprocessing(size=(32, 32), normalize="unit"))
     return Batches(
         store=store, training=training, steps=99, labelled_batch=4, unlabelled_batch=0, augment=Augment(spatial_dims=2)
     )
@@ -31,9 +31,7 @@ def batches() -> Batches:
 
 def method(**options) -> Supervised:
     network = UNet(features=(4, 8), seed=0)
-    return Supervised(
-        network=network, another=lambda: UNet(features=(4, 8)), loss=options.pop("loss", "dice+ce"), **options
-    )
+    return Supervised(network=network, another=lambda: UNet(features=(4, 8)), loss=options.pop("loss", "dice+ce"), **options)
 
 
 def weights(network: torch.nn.Module) -> torch.Tensor:
@@ -104,9 +102,7 @@ def test_best_on_validation_is_kept_and_patience_ends_it(batches: Batches) -> No
         seen.append(weights(network).clone())
         return next(scores)
 
-    kept, rows = fit(
-        method(), batches, FinetuneSettings(updates=60, validate_every=2, patience=3), validate=validate, rows=60
-    )
+    kept, rows = fit(method(), batches, FinetuneSettings(updates=60, validate_every=2, patience=3), validate=validate, rows=60)
     assert len(seen) == 5  # the sixth look, at 0.9, is never taken
     assert torch.equal(weights(kept), seen[1])
     assert [row["dice"] for row in rows if "dice" in row] == [0.5, 0.7, 0.6, 0.6, 0.6]

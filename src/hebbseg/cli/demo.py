@@ -31,9 +31,7 @@ def demo(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            "--seeds", metavar="N", min=1, max=MOST_SEEDS, help="Random seeds; default: as many as the time allows."
-        ),
+        typer.Option("--seeds", metavar="N", min=1, max=MOST_SEEDS, help="Random seeds; default: as many as the time allows."),
     ] = None,
     time_budget: Annotated[
         str, typer.Option("--time-budget", metavar="2m", help="Approximate time limit; at least one seed is run.")

@@ -20,9 +20,7 @@ from hebbseg.cli.options import (
 
 
 def evaluate(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)
-    ],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)],
     data: Data,
     out: Annotated[
         Path | None,

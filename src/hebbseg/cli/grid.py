@@ -20,18 +20,14 @@ WHERE = "Where it is computed"
 
 
 def grid(
-    recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE.toml", help="Which runs: see recipes/.", show_default=False)
-    ],
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="Which runs: see recipes/.", show_default=False)],
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="OUT", help="Folder of all runs. [dim]\\[runs/<recipe's name>][/]"),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            "--data", metavar="NAME", help="Only this data set of the recipe; may be repeated. [dim]\\[all][/]"
-        ),
+        typer.Option("--data", metavar="NAME", help="Only this data set of the recipe; may be repeated. [dim]\\[all][/]"),
     ] = None,
     only: Annotated[
         str | None,
@@ -51,15 +47,11 @@ def grid(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            "--jobs", metavar="N", min=1, help="Runs at a time. [dim]\\[1; Ray: what fits][/]", rich_help_panel=WHERE
-        ),
+        typer.Option("--jobs", metavar="N", min=1, help="Runs at a time. [dim]\\[1; Ray: what fits][/]", rich_help_panel=WHERE),
     ] = None,
     executor: Annotated[
         str,
-        typer.Option(
-            "--executor", metavar="local|ray", help="Processes on this machine, or Ray.", rich_help_panel=WHERE
-        ),
+        typer.Option("--executor", metavar="local|ray", help="Processes on this machine, or Ray.", rich_help_panel=WHERE),
     ] = "local",
     address: Annotated[
         str | None,

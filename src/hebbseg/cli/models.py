@@ -19,9 +19,7 @@ def load_models(
     if tta is not None and tta not in TTA:
         raise HebbsegError(f"--tta {tta!r} is unknown. {did_you_mean(tta, TTA)}")
     if accelerator is not None and accelerator not in get_args(Accelerator):
-        raise HebbsegError(
-            f"--accelerator {accelerator!r} is unknown. {did_you_mean(accelerator, get_args(Accelerator))}"
-        )
+        raise HebbsegError(f"--accelerator {accelerator!r} is unknown. {did_you_mean(accelerator, get_args(Accelerator))}")
     segmenters = [Predictor.load(path, trust=trust) for path in paths]
     if tta is not None:
         segmenters = [replace(segmenter, tta=cast(Tta, tta)) for segmenter in segmenters]

@@ -59,9 +59,7 @@ AcceleratorOption = Annotated[
 ]
 TtaOption = Annotated[
     str | None,
-    typer.Option(
-        "--tta", metavar="none|flips|flips+rot", help="Predict mirrored (and turned) copies too and take the mean."
-    ),
+    typer.Option("--tta", metavar="none|flips|flips+rot", help="Predict mirrored (and turned) copies too and take the mean."),
 ]
 TrustOption = Annotated[
     bool,

@@ -10,9 +10,7 @@ from hebbseg.errors import HebbsegError
 
 
 def predict(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)
-    ],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)],
     images: Annotated[
         list[str],
         typer.Argument(

@@ -11,9 +11,7 @@ from hebbseg.cli.options import show_facts
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUNS…", help="Run folders, or folders that hold some at any depth.", show_default=False
-        ),
+        typer.Argument(metavar="RUNS…", help="Run folders, or folders that hold some at any depth.", show_default=False),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The page.")] = Path("report.html"),
     tables: Annotated[
@@ -22,9 +20,7 @@ def report(
     ] = None,
     pictures: Annotated[
         bool,
-        typer.Option(
-            "--pictures/--no-pictures", help="Predictions and filters; they need the runs' models and the data."
-        ),
+        typer.Option("--pictures/--no-pictures", help="Predictions and filters; they need the runs' models and the data."),
     ] = True,
     force: Annotated[bool, typer.Option("--force", help="Replace a page and tables that are there already.")] = False,
 ) -> None:

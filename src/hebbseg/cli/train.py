@@ -53,8 +53,7 @@ def train(
         typer.Option(
             "--init",
             metavar="NAME|FILE",
-            help="Where the first weights come from: hebbian, random, … or a pretrained.safetensors. "
-            "[dim]\\[hebbian][/]",
+            help="Where the first weights come from: hebbian, random, … or a pretrained.safetensors. [dim]\\[hebbian][/]",
             rich_help_panel=LEARNING,
         ),
     ] = None,

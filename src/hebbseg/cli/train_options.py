@@ -24,14 +24,10 @@ DataUnlessResumed = Annotated[
 OutOption = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="RUN", help="The run folder; it must not hold another run.")
 ]
-ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run in RUN, with the settings it was begun with.")
-]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in RUN, with the settings it was begun with.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="Any other setting; may be given several times. See --list-settings."
-    ),
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be given several times. See --list-settings."),
 ]
 ListOption = Annotated[
     bool,

@@ -174,14 +174,14 @@ class Batches:
             start = self._labelled_start(name, mask.shape, generator)
             images.append(cut(image, start, self.patch))
             masks.append(cut(mask, start, self.patch))
-        return self.store.preparation.to_network(torch.stack(images)), torch.stack(masks).long()
+        return self.store.preprocessing.to_network(torch.stack(images)), torch.stack(masks).long()
 
     def _image_tensors(self, ids: Sequence[str], generator: torch.Generator) -> Tensor:
         if self.patch is None:
             return self.store.images(ids)
         kept = [self.store.image(name) for name in ids]
         patches = [cut(image, random_start(image.shape[1:], self.patch, generator), self.patch) for image in kept]
-        return self.store.preparation.to_network(torch.stack(patches))
+        return self.store.preprocessing.to_network(torch.stack(patches))
 
     def _labelled_start(self, name: str, shape: Sequence[int], generator: torch.Generator) -> list[int]:
         assert self.patch is not None
@@ -194,9 +194,7 @@ class Batches:
         return start_around(point, shape, self.patch, generator)
 
 
-def _resolved_patch(
-    patch: tuple[int, ...] | str | None, store: CaseStore, ids: Sequence[str]
-) -> tuple[int, ...] | None:
+def _resolved_patch(patch: tuple[int, ...] | str | None, store: CaseStore, ids: Sequence[str]) -> tuple[int, ...] | None:
     spatial_dims = store.source.spatial_dims
     if patch == "auto":
         return store.fitting(PATCH_3D, ids) if spatial_dims == 3 else None

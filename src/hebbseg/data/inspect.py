@@ -124,9 +124,7 @@ def _about_pixels(image: np.ndarray, case: Case) -> list[Problem]:
     name = _file(case)
     if image.dtype.kind == "f" and not np.isfinite(image).all():
         n = int((~np.isfinite(image)).sum())
-        return [
-            Problem(file=name, finding=f"{n} pixels that are not numbers (NaN or ∞)", remedy="Fill them.", fatal=True)
-        ]
+        return [Problem(file=name, finding=f"{n} pixels that are not numbers (NaN or ∞)", remedy="Fill them.", fatal=True)]
     if image.min() == image.max():
         return [
             Problem(
@@ -140,11 +138,7 @@ def _about_pixels(image: np.ndarray, case: Case) -> list[Problem]:
 
 def _about_place(source: Source, case: Case) -> list[Problem]:
     """Whether a mask says it lies elsewhere in space than its image, although it has as many voxels."""
-    if (
-        not isinstance(source, FileSource)
-        or not case.mask
-        or FORMATS.get(suffix_of(case.mask[0])) not in ("nifti", "itk")
-    ):
+    if not isinstance(source, FileSource) or not case.mask or FORMATS.get(suffix_of(case.mask[0])) not in ("nifti", "itk"):
         return []
     image, mask = source.header(case).affine, read_header(case.mask[0]).affine
     if image is None or mask is None or np.allclose(image, mask, rtol=1e-3, atol=1e-2):
@@ -228,9 +222,7 @@ def _notes(source: Source, facts: Sequence[CaseFacts]) -> list[str]:
             sides.setdefault(case.group, set()).add(case.subset)
     both = sum(len(subsets) > 1 for subsets in sides.values())
     if both:
-        notes.append(
-            f"the published split has {both} of {len(sides)} groups (patients) on both sides; kept as published"
-        )
+        notes.append(f"the published split has {both} of {len(sides)} groups (patients) on both sides; kept as published")
     types = Counter(fact.dtype for fact in facts if fact.usable is not None)
     if len(types) > 1:
         notes.append("mixed number types: " + ", ".join(f"{n} × {name}" for name, n in types.most_common()))

@@ -17,9 +17,7 @@ def random_start(shape: Sequence[int], patch: Sequence[int], generator: torch.Ge
     ]
 
 
-def start_around(
-    point: Sequence[int], shape: Sequence[int], patch: Sequence[int], generator: torch.Generator
-) -> list[int]:
+def start_around(point: Sequence[int], shape: Sequence[int], patch: Sequence[int], generator: torch.Generator) -> list[int]:
     """Where a patch begins that holds ``point`` at a random place, and stays inside wherever it can."""
     start = []
     for where, size, wanted in zip(point, shape, patch, strict=True):
@@ -34,7 +32,7 @@ def start_around(
 def cut(array: Tensor, start: Sequence[int], patch: Sequence[int]) -> Tensor:
     """The patch of (…, *S) that begins at ``start``, zeros where it reaches beyond the array. A copy; (…, *patch).
 
-    Zero is the mean of a normalised image and the background of a mask, and what sliding-window prediction pads with.
+    Zero is the mean of a normalized image and the background of a mask, and what sliding-window prediction pads with.
     """
     dims = len(patch)
     result = array.new_zeros((*array.shape[:-dims], *patch))

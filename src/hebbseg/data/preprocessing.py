@@ -12,19 +12,19 @@ from torch import Tensor
 from hebbseg.data.cases import Source
 from hebbseg.errors import HebbsegError, did_you_mean
 
-NORMALISATIONS = ("unit", "zscore")
+NORMALIZATIONS = ("unit", "zscore")
 SIZE_2D = (128, 128)
 RARE_PERCENT = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preparation:
+class Preprocessing:
     """What is done to every image once, when it is first read. Part of a trained model: prediction repeats it.
 
     Args:
         size: pictures and volumes are resized to this (images anti-aliased, masks by nearest neighbour); None keeps
             each at its own size.
-        normalise: ``"unit"`` divides whole numbers by the largest their type can hold (bytes by 255) and brings
+        normalize: ``"unit"`` divides whole numbers by the largest their type can hold (bytes by 255) and brings
             floating point to about 0 … 1 by its percentiles; ``"zscore"`` gives each channel of each image mean 0 and
             variance 1. Before either, what lies farther outside the 0.5th to 99.5th percentile than these lie apart is
             clipped (not for whole numbers with ``"unit"``), and NaN and infinite values become 0 at the end.
@@ -33,37 +33,33 @@ class Preparation:
     """
 
     size: tuple[int, ...] | None
-    normalise: str
+    normalize: str
 
     def __post_init__(self) -> None:
-        if self.normalise not in NORMALISATIONS:
-            raise HebbsegError(
-                f"normalise={self.normalise!r} is unknown. {did_you_mean(self.normalise, NORMALISATIONS)}"
-            )
+        if self.normalize not in NORMALIZATIONS:
+            raise HebbsegError(f"normalize={self.normalize!r} is unknown. {did_you_mean(self.normalize, NORMALIZATIONS)}")
         if self.size is not None and (len(self.size) not in (2, 3) or min(self.size) < 1):
             raise HebbsegError(f"size={self.size}: allowed are 2 or 3 numbers from 1 on, or None for each image's own.")
 
     @classmethod
     def for_source(
-        cls, source: Source, *, size: tuple[int, ...] | str | None = "auto", normalise: str = "auto"
-    ) -> "Preparation":
+        cls, source: Source, *, size: tuple[int, ...] | str | None = "auto", normalize: str = "auto"
+    ) -> "Preprocessing":
         """Settings that suit a source.
 
         ``size="auto"`` is 128 × 128 for pictures and None for volumes, which are cut into patches;
-        ``normalise="auto"`` is ``"zscore"``: with few labelled images, what their light and stain happen to be like matters
+        ``normalize="auto"`` is ``"zscore"``: with few labelled images, what their light and stain happen to be like matters
         more than what absolute colours tell.
         """
         if size == "auto":
             size = SIZE_2D if source.spatial_dims == 2 else None
         if isinstance(size, str) or (size is not None and len(size) != source.spatial_dims):
-            raise HebbsegError(
-                f"size={size!r}: allowed are 'auto', None, or {source.spatial_dims} numbers, one for each axis."
-            )
-        return cls(size=None if size is None else tuple(size), normalise="zscore" if normalise == "auto" else normalise)
+            raise HebbsegError(f"size={size!r}: allowed are 'auto', None, or {source.spatial_dims} numbers, one for each axis.")
+        return cls(size=None if size is None else tuple(size), normalize="zscore" if normalize == "auto" else normalize)
 
     def image(self, array: np.ndarray) -> Tensor:
         """(C, *S) as in the file → (C, *size) as kept: uint8 or float16."""
-        if self.normalise == "unit" and array.dtype == np.uint8:
+        if self.normalize == "unit" and array.dtype == np.uint8:
             return self._resized(torch.from_numpy(np.ascontiguousarray(array)))
         # float32 holds every 16-bit value exactly; scaling comes after resizing, which makes the array smaller.
         values = self._resized(torch.from_numpy(array.astype(np.float32))).numpy()
@@ -77,14 +73,14 @@ class Preparation:
         """
         if self.size is not None:
             raise HebbsegError(f"size={self.size}: an image that is resized cannot be prepared in parts; size is None.")
-        if self.normalise == "unit" and sample.dtype == np.uint8:
+        if self.normalize == "unit" and sample.dtype == np.uint8:
             return lambda part: torch.from_numpy(np.ascontiguousarray(part))
         scaling = self._scaling(sample.astype(np.float32), sample.dtype)
         return lambda part: scaling(part.astype(np.float32))
 
     def _scaling(self, values: np.ndarray, dtype: np.dtype) -> Callable[[np.ndarray], Tensor]:
         """From values (C, *s) of that image to what is kept of them."""
-        if self.normalise == "zscore":
+        if self.normalize == "zscore":
             by_channel = [_zscore(channel) for channel in values]
         elif np.issubdtype(dtype, np.integer):
             largest = np.iinfo(dtype).max
@@ -111,13 +107,16 @@ class Preparation:
         return kept.float().div_(255) if kept.dtype == torch.uint8 else kept.float()
 
     def describe(self) -> dict[str, Any]:
-        """For a model's metadata: ``Preparation(**that)`` is the same again."""
-        return {"size": None if self.size is None else list(self.size), "normalise": self.normalise}
+        """For a model's metadata: ``Preprocessing(**that)`` is the same again."""
+        return {"size": None if self.size is None else list(self.size), "normalize": self.normalize}
 
     @classmethod
-    def from_description(cls, description: dict[str, Any]) -> "Preparation":
+    def from_description(cls, description: dict[str, Any]) -> "Preprocessing":
+        """The inverse of `describe`, also for models of version 0.1."""
         size = description["size"]
-        return cls(size=None if size is None else tuple(size), normalise=description["normalise"])
+        return cls(
+            size=None if size is None else tuple(size), normalize=description.get("normalize") or description["normalise"]
+        )
 
     def _resized(self, image: Tensor) -> Tensor:
         if self.size is None or image.shape[1:] == self.size:

@@ -11,7 +11,7 @@ from torch import Tensor
 from hebbseg.data.cache import cache_key, mapped
 from hebbseg.data.cases import Case, Source
 from hebbseg.data.patches import foreground_points
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
 
@@ -34,7 +34,7 @@ class CaseStore:
 
     Args:
         source: where cases are read from.
-        preparation: what is done to each once.
+        preprocessing: what is done to each once.
         images: ids whose images may be read.
         masks: ids whose masks may be read.
         memory_limit_bytes: default a quarter of the machine's memory.
@@ -45,14 +45,14 @@ class CaseStore:
         self,
         *,
         source: Source,
-        preparation: Preparation,
+        preprocessing: Preprocessing,
         images: Iterable[str],
         masks: Iterable[str] = (),
         memory_limit_bytes: int | None = None,
         folder: Path | None = None,
     ) -> None:
         self.source = source
-        self.preparation = preparation
+        self.preprocessing = preprocessing
         self.memory_limit_bytes = default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
         self.folder = folder
         self.ids = tuple(images)
@@ -77,7 +77,7 @@ class CaseStore:
         source: Source,
         training: TrainingCases,
         *,
-        preparation: Preparation | None = None,
+        preprocessing: Preprocessing | None = None,
         memory_limit_bytes: int | None = None,
         folder: Path | None = None,
     ) -> "CaseStore":
@@ -87,7 +87,7 @@ class CaseStore:
             raise HebbsegError(f"{source.name}: the split has no training image. Draw one with more cases.")
         return cls(
             source=source,
-            preparation=preparation or Preparation.for_source(source),
+            preprocessing=preprocessing or Preprocessing.for_source(source),
             images=ids,
             masks=(*training.labelled, *training.validation),
             memory_limit_bytes=memory_limit_bytes,
@@ -98,7 +98,7 @@ class CaseStore:
         """These cases alone, of this source or of one with fewer cases; what is in memory is shared."""
         some = CaseStore(
             source=source,
-            preparation=self.preparation,
+            preprocessing=self.preprocessing,
             images=images,
             masks=masks,
             memory_limit_bytes=self.memory_limit_bytes,
@@ -112,25 +112,25 @@ class CaseStore:
         """Takes over a case that was decoded already."""
         self._prepared("image", case, lambda: self._prepare_image(case, image))
         if mask is not None:
-            self._prepared("mask", case, lambda: self.preparation.mask(mask))
+            self._prepared("mask", case, lambda: self.preprocessing.mask(mask))
 
     def images(self, ids: Sequence[str]) -> Tensor:
         """(B, C, *S) float32 as the network sees it. Several at once must be of one size."""
-        return self.preparation.to_network(self._stacked([self.image(name) for name in ids], ids))
+        return self.preprocessing.to_network(self._stacked([self.image(name) for name in ids], ids))
 
     def masks(self, ids: Sequence[str]) -> Tensor:
         """(B, *S) class indices, int64, at the size of `images`."""
         return self._stacked([self.mask(name) for name in ids], ids).long()
 
     def image(self, name: str) -> Tensor:
-        """One image as it is kept, (C, *S), not to be changed; ``preparation.to_network`` makes it a network's."""
+        """One image as it is kept, (C, *S), not to be changed; ``preprocessing.to_network`` makes it a network's."""
         case = self._allowed(name, self._image_ids, "image")
         return self._prepared("image", case, lambda: self._prepare_image(case, self.source.image(case)))
 
     def mask(self, name: str) -> Tensor:
         """One mask as it is kept, (*S) uint8. Not to be changed."""
         case = self._allowed(name, self._mask_ids, "mask")
-        return self._prepared("mask", case, lambda: self.preparation.mask(self.source.mask(case)))
+        return self._prepared("mask", case, lambda: self.preprocessing.mask(self.source.mask(case)))
 
     def native_shape(self, name: str) -> tuple[int, ...]:
         """The spatial shape of an image before it was resized."""
@@ -174,7 +174,7 @@ class CaseStore:
                 "Convert or remove it."
             )
         self._native_shapes[case.id] = image.shape[1:]
-        return self.preparation.image(image)
+        return self.preprocessing.image(image)
 
     def _prepared(self, what: str, case: Case, make: Callable[[], Tensor]) -> Tensor:
         kept = self._kept.get((what, case.id))
@@ -193,7 +193,7 @@ class CaseStore:
     def _key(self, what: str, case: Case) -> str:
         files = case.image if what == "image" else case.mask or ()
         # Axes and channels follow from the other images of the set, too: one file may be grey today and colour tomorrow.
-        settings = {"what": what, "axes": getattr(self.source, "axes", None), **self.preparation.describe()}
+        settings = {"what": what, "axes": getattr(self.source, "axes", None), **self.preprocessing.describe()}
         if what == "image":
             settings["channels"] = self.source.channels
         else:

@@ -7,9 +7,9 @@ import numpy as np
 from torch import Tensor
 
 from hebbseg.data.cases import Source
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.store import CaseStore
-from hebbseg.evaluation.metrics import case_metrics, summarise
+from hebbseg.evaluation.metrics import case_metrics, summarize
 
 Row = dict[str, Any]
 
@@ -18,9 +18,9 @@ class Predictor(Protocol):
     """What `evaluate` needs of a segmenter."""
 
     @property
-    def preparation(self) -> Preparation: ...
+    def preprocessing(self) -> Preprocessing: ...
 
-    def probabilities_of_prepared(self, image: Tensor) -> Tensor: ...
+    def probabilities_of_preprocessed(self, image: Tensor) -> Tensor: ...
 
 
 def evaluate(
@@ -42,20 +42,20 @@ def evaluate(
         look: is shown each prepared image (C, *S), prediction and target (*S).
         report: is told (cases done, cases in all).
     """
-    store = store or CaseStore(source=source, preparation=segmenter.preparation, images=ids, masks=ids)
+    store = store or CaseStore(source=source, preprocessing=segmenter.preprocessing, images=ids, masks=ids)
     spacings = {case.id: case.spacing_mm for case in source.cases if case.id in set(ids)}
     in_mm = all(spacing is not None for spacing in spacings.values())
     classes = source.classes
     rows: list[Row] = []
     for done, name in enumerate(ids, start=1):
         image, target = store.images([name])[0], store.mask(name).numpy()
-        prediction = segmenter.probabilities_of_prepared(image).argmax(0).numpy().astype(np.uint8)
+        prediction = segmenter.probabilities_of_preprocessed(image).argmax(0).numpy().astype(np.uint8)
         spacing = _working_spacing(spacings[name], store, name) if in_mm else None
         for row in case_metrics(prediction, target, len(classes), spacing, case=name):
             rows.append(row | {"class_name": classes[row["class"]].name})
         look(image.numpy(), prediction, target)
         report(done, len(ids))
-    return rows, summarise(rows, "mm" if in_mm else "px")
+    return rows, summarize(rows, "mm" if in_mm else "px")
 
 
 def describe_summary(summary: dict[str, Any]) -> str:

@@ -61,8 +61,7 @@ def linear_probe(
             samples.setdefault(name, []).append(_at(feature_map, positions, padded.shape[1:]))
     target = torch.cat(classes)
     layers = {
-        name: fit_linear(torch.cat(parts), target, n_classes=n_classes, penalty=penalty)
-        for name, parts in samples.items()
+        name: fit_linear(torch.cat(parts), target, n_classes=n_classes, penalty=penalty) for name, parts in samples.items()
     }
     scores: dict[str, list[float]] = {name: [] for name in layers}
     for image, mask in held_out:

@@ -90,7 +90,7 @@ def case_metrics(
         prediction, target: class indices 0 … n_classes − 1 of one shape, arrays or tensors.
         n_classes: number of classes, background (0) included.
         spacing: as in `hd95`.
-        case: identifies the case in `summarise`.
+        case: identifies the case in `summarize`.
 
     Returns:
         Rows with keys case, class, dice, jaccard, hd95 (pooled), hd95_max, asd, n_intersection, n_prediction, n_target.
@@ -102,9 +102,7 @@ def case_metrics(
     rows: list[dict[str, Any]] = []
     for index in range(1, n_classes):
         p_class, t_class = p == index, t == index
-        rows.append(
-            {"case": case, "class": index, **all_metrics(p_class, t_class, spacing), **_counts(p_class, t_class)}
-        )
+        rows.append({"case": case, "class": index, **all_metrics(p_class, t_class, spacing), **_counts(p_class, t_class)})
     return rows
 
 
@@ -126,7 +124,7 @@ def pooled_dice(rows: Iterable[Mapping[str, Any]]) -> float:
     return float(np.mean([_pooled_over_cases(of_class) for of_class in by_class.values()]))
 
 
-def summarise(rows: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
+def summarize(rows: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
     """The test set in one dictionary, the content of ``summary.json``.
 
     Every metric is averaged over the foreground classes of a case first, then over cases, see `mean_and_ci90`.
@@ -140,14 +138,12 @@ def summarise(rows: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
         "classes": {"1": the same without n and unit, …}}``.
     """
     if not rows:
-        raise HebbsegError("There are no rows of metrics to summarise: no case with a mask was evaluated.")
+        raise HebbsegError("There are no rows of metrics to summarize: no case with a mask was evaluated.")
     by_case: dict[str, dict[int, Mapping[str, Any]]] = {}
     for row in rows:
         of_case = by_case.setdefault(str(row["case"]), {})
         if int(row["class"]) in of_case:
-            raise HebbsegError(
-                f"Case {row['case']!r} has two rows of class {row['class']}: give each case its own name."
-            )
+            raise HebbsegError(f"Case {row['case']!r} has two rows of class {row['class']}: give each case its own name.")
         of_case[int(row["class"])] = row
     classes = sorted({int(row["class"]) for row in rows})
     for case, of_case in by_case.items():

@@ -56,11 +56,7 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
     for like in _alike(left):
         cost = time_task(like[0], besides)
         whole = sum(cost.of(task.settings) for task in like)
-        what = (
-            f"stage 1 ({like[0].settings.pretrain.init})"
-            if like[0].kind == "stage1"
-            else like[0].settings.finetune.method
-        )
+        what = f"stage 1 ({like[0].settings.pretrain.init})" if like[0].kind == "stage1" else like[0].settings.finetune.method
         what = "probe" if like[0].kind == "probe" else what
         each = f"{cost.update:.2f} s an update, " if cost.update else ""
         facts.append((what, f"{each}{duration(whole / len(like))} each, {len(like)} left"))

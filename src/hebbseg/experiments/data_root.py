@@ -23,9 +23,7 @@ def locate(source: str, roots: Sequence[Path]) -> str:
     if not colon:
         kind, place = "", source
     elif not is_source(kind):
-        raise HebbsegError(
-            f"source = {source!r}: unknown kind {kind!r}. {did_you_mean(kind, known_names(SOURCES, GROUP))}"
-        )
+        raise HebbsegError(f"source = {source!r}: unknown kind {kind!r}. {did_you_mean(kind, known_names(SOURCES, GROUP))}")
     if kind == "phantom":
         from hebbseg.data.sources.phantom import phantom
 

@@ -163,9 +163,7 @@ def _hash(facts: dict[str, Any]) -> str:
 def _check(settings: Settings, kind: str) -> None:
     """All that can be known to be wrong without a look at the data."""
     if Regime.parse(settings.data.labelled).is_nothing:
-        raise HebbsegError(
-            f"labelled={settings.data.labelled}: no run of a grid can do without masks. Ask for one at least."
-        )
+        raise HebbsegError(f"labelled={settings.data.labelled}: no run of a grid can do without masks. Ask for one at least.")
     if kind == "probe" and settings.hardware.devices * settings.hardware.num_nodes > 1:
         raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
     network = settings.network.name
@@ -177,14 +175,8 @@ def _check(settings: Settings, kind: str) -> None:
     check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
     if settings.data.fold is not None and settings.data.folds is None:
         raise HebbsegError(f"fold={settings.data.fold}: of how many? Say so in the settings, as in folds = 10.")
-    if (
-        settings.data.folds is not None
-        and settings.data.fold is not None
-        and not 0 <= settings.data.fold < settings.data.folds
-    ):
-        raise HebbsegError(
-            f"fold={settings.data.fold}, folds={settings.data.folds}: allowed is fold from 0 to folds - 1."
-        )
+    if settings.data.folds is not None and settings.data.fold is not None and not 0 <= settings.data.fold < settings.data.folds:
+        raise HebbsegError(f"fold={settings.data.fold}, folds={settings.data.folds}: allowed is fold from 0 to folds - 1.")
     if settings.data.folds is not None and settings.data.test != "auto":
         raise HebbsegError(
             f"folds={settings.data.folds} and test={settings.data.test!r}: a fold is the test side already. "

@@ -101,9 +101,7 @@ class Recipe(BaseModel):
         """The recipe with these of its data sets alone; with all of them if none is named."""
         for name in names:
             if name not in self.data:
-                raise HebbsegError(
-                    f"--data {name}: recipe {self.name} has no [data.{name}]. {did_you_mean(name, self.data)}"
-                )
+                raise HebbsegError(f"--data {name}: recipe {self.name} has no [data.{name}]. {did_you_mean(name, self.data)}")
         return self.model_copy(update={"data": {k: v for k, v in self.data.items() if not names or k in names}})
 
     def axes_of(self, data: str) -> dict[str, list[Any]]:
@@ -125,9 +123,7 @@ class Recipe(BaseModel):
                 raise ValueError(f"{where}: gain_over = {arm.gain_over!r} is no other arm. {hint}")
             self._check_exceptions(arm)
             if self.kind == "probe" and arm.settings.keys() & {"method", "method_options"}:
-                raise ValueError(
-                    f"{where}: a probe has no stage 2, so method means nothing. Leave it out, or kind = 'train'"
-                )
+                raise ValueError(f"{where}: a probe has no stage 2, so method means nothing. Leave it out, or kind = 'train'")
 
     def _check_exceptions(self, arm: Arm) -> None:
         axes: dict[str, list[Any]] = {}
@@ -143,9 +139,7 @@ class Recipe(BaseModel):
             for value in values:
                 if value not in axes[name]:
                     hint = did_you_mean(str(value), map(str, axes[name]))
-                    raise ValueError(
-                        f"arm {arm.name!r}: skip names {name} = {value!r}, which is no value of it. {hint}"
-                    )
+                    raise ValueError(f"arm {arm.name!r}: skip names {name} = {value!r}, which is no value of it. {hint}")
 
     def _check_places(self) -> None:
         """One setting, one place: an axis is not also fixed for all runs, for a data set or for an arm."""
@@ -200,9 +194,7 @@ def _check_axes(where: str, axes: Mapping[str, list[Any]]) -> None:
     _known_settings(where, axes)
     for name, values in axes.items():
         if not values:
-            raise ValueError(
-                f"{where}: {name} = [] has no value, so there would be no run. Give one or more, or leave it out"
-            )
+            raise ValueError(f"{where}: {name} = [] has no value, so there would be no run. Give one or more, or leave it out")
         twice = [value for value in values if values.count(value) > 1]
         if twice:
             raise ValueError(f"{where}: {name} has {twice[0]!r} twice. Keep one of them")

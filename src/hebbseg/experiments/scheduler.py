@@ -139,9 +139,7 @@ class _Schedule:
             again = False
             if outcome.status == "stopped" and not stopping:
                 # Not by us: whoever did it (TERM to a worker, a machine that is shut down) did not ask the grid to end.
-                outcome = replace(
-                    outcome, status="lost", message="its worker was told to end (SIGTERM), not by the grid"
-                )
+                outcome = replace(outcome, status="lost", message="its worker was told to end (SIGTERM), not by the grid")
             if outcome.status == "lost":
                 self.losses[task.id] = self.losses.get(task.id, 0) + 1
                 again = self.losses[task.id] <= RETRIES and not stopping

@@ -108,8 +108,7 @@ class Geometry:
     def _excess(self, positions: Sequence[int], size: Sequence[int]) -> list[int]:
         """By how much the padded large map goes beyond its last window, along each axis."""
         reach = [
-            (n - 1) * s + d * (k - 1) + 1
-            for n, s, d, k in zip(positions, self.stride, self.dilation, self.kernel, strict=True)
+            (n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(positions, self.stride, self.dilation, self.kernel, strict=True)
         ]
         return [m + 2 * p - r for m, p, r in zip(size, self.padding, reach, strict=True)]
 

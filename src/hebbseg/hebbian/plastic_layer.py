@@ -136,9 +136,7 @@ class PlasticLayer:
         if geometry.transposed and not self.units_on_large:
             return mean.new_zeros(())
         weight = self.weight.detach().to(mean.dtype)
-        weight = weight.unflatten(0, (geometry.groups, -1)).unflatten(
-            -1, (-1, *[1] * isinstance(self.layer, nn.Linear))
-        )
+        weight = weight.unflatten(0, (geometry.groups, -1)).unflatten(-1, (-1, *[1] * isinstance(self.layer, nn.Linear)))
         per_group = mean.view(geometry.groups, -1)
         # A map of ones, with the weights of all channels added up by their means: the same as the map of means itself.
         if self.units_on_large:

@@ -91,9 +91,7 @@ class Plasticity:
             self.normalize()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         while self._handles:
             self._handles.pop().remove()
         self.reset()
@@ -190,16 +188,12 @@ def _observer(plastic: PlasticLayer) -> Any:
     return observe
 
 
-def _chosen(
-    model: nn.Module, layers: Iterable[str] | None, exclude: Iterable[str], transpose: str
-) -> dict[str, nn.Module]:
+def _chosen(model: nn.Module, layers: Iterable[str] | None, exclude: Iterable[str], transpose: str) -> dict[str, nn.Module]:
     """The layers that shall learn, in the order of the network, or an error that says what is wrong with the names."""
     modules = dict(model.named_modules())
     for option, patterns in (("layers", layers or ()), ("exclude", exclude)):
         if isinstance(patterns, str):
-            raise HebbsegError(
-                f"{option}={patterns!r} is one string; give a sequence of names: {option}=({patterns!r},)."
-            )
+            raise HebbsegError(f"{option}={patterns!r} is one string; give a sequence of names: {option}=({patterns!r},).")
         for pattern in patterns:
             if not any(matches(name, pattern) for name in modules) and not (option == "exclude" and pattern == "head"):
                 raise HebbsegError(
@@ -237,9 +231,7 @@ def _refuse_unwritable(chosen: dict[str, nn.Module]) -> None:
                 "Remove it first (torch.nn.utils.parametrize.remove_parametrizations), or exclude the layer."
             )
         if not weight.is_floating_point():
-            raise HebbsegError(
-                f"Layer {name!r} has {weight.dtype} weights; Hebbian rules need real floating-point ones."
-            )
+            raise HebbsegError(f"Layer {name!r} has {weight.dtype} weights; Hebbian rules need real floating-point ones.")
         if id(weight) in owners:
             raise HebbsegError(
                 f"Layers {owners[id(weight)]!r} and {name!r} share one weight; exclude one of them, so that the weight has "

@@ -106,7 +106,5 @@ def rule_class(name: str) -> type[Rule]:
     """The class behind a name, built in or from an entry point in ``hebbseg.rules``."""
     found = look_up(name, RULES, "rule", "hebbseg.rules")
     if not (is_dataclass(found) and all(hasattr(found, part) for part in ("reconstruction", "competitive", "gate"))):
-        raise HebbsegError(
-            f"Rule {name!r}: {found!r} is not a dataclass with reconstruction, competitive and gate(y, dim)."
-        )
+        raise HebbsegError(f"Rule {name!r}: {found!r} is not a dataclass with reconstruction, competitive and gate(y, dim).")
     return found

@@ -182,9 +182,7 @@ def _write_uncertainty(path: Path, doubt: np.ndarray, image: Image) -> None:
         write_mask(path, doubt, image, LEVELS)
 
 
-def _targets(
-    segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool
-) -> Targets:
+def _targets(segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool) -> Targets:
     try:
         streamed = len(each.files) == 1 and is_large(each.files[0], segmenters)
     except HebbsegError:
@@ -194,9 +192,7 @@ def _targets(
     return Targets(
         mask=out / f"{each.name}{each.suffix}",
         overlay=out / "overlays" / f"{each.name}.png" if overlays else None,
-        uncertainty=(
-            out / "uncertainty" / f"{each.name}{each.suffix if as_mask else '.png'}" if uncertainty_maps else None
-        ),
+        uncertainty=(out / "uncertainty" / f"{each.name}{each.suffix if as_mask else '.png'}" if uncertainty_maps else None),
         streamed=streamed,
     )
 
@@ -250,9 +246,7 @@ def _reading(files: tuple[Path, ...]) -> Callable[[], Image]:
             if other.shape != first.shape:
                 raise DataError(other.path, f"size {other.shape}, but {first.path.name} has {first.shape}", "Mend it.")
         channels = np.concatenate([first.array, *(other.array for other in others)])
-        return Image(
-            array=channels, path=first.path, spacing_mm=first.spacing_mm, axes=first.axes, geometry=first.geometry
-        )
+        return Image(array=channels, path=first.path, spacing_mm=first.spacing_mm, axes=first.axes, geometry=first.geometry)
 
     return read
 

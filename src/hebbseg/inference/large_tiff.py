@@ -24,9 +24,9 @@ BAND_ROWS = 512
 def is_large(path: Path, segmenters: Sequence[Predictor]) -> bool:
     """Whether the image is better streamed, and can be: a large plain TIFF, and models that predict in windows."""
     first = segmenters[0]
-    if FORMATS.get(suffix_of(path)) != "tiff" or first.spatial_dims != 2 or first.preparation.size is not None:
+    if FORMATS.get(suffix_of(path)) != "tiff" or first.spatial_dims != 2 or first.preprocessing.size is not None:
         return False
-    if first.window is None or any((s.window, s.preparation) != (first.window, first.preparation) for s in segmenters):
+    if first.window is None or any((s.window, s.preprocessing) != (first.window, first.preprocessing) for s in segmenters):
         return False
     height, *rest = read_header(path).shape
     return len(rest) == 1 and height * rest[0] > LARGE_PIXELS and map_picture(path) is not None
@@ -80,8 +80,8 @@ def _preparing(segmenter: Predictor, image: np.ndarray) -> Callable[[Tensor], Te
     """From a window as it is in the file to what the network sees, with statistics of the whole image."""
     step = max(1, round((image.shape[1] * image.shape[2] / SAMPLE_PIXELS) ** 0.5))
     sample = _thinned(image, step)
-    of_part = segmenter.preparation.of_parts(segmenter.as_channels(sample.astype(sample.dtype.newbyteorder("="))))
-    return lambda window: segmenter.preparation.to_network(of_part(segmenter.as_channels(window.numpy())))
+    of_part = segmenter.preprocessing.of_parts(segmenter.as_channels(sample.astype(sample.dtype.newbyteorder("="))))
+    return lambda window: segmenter.preprocessing.to_network(of_part(segmenter.as_channels(window.numpy())))
 
 
 def _thinned(array: np.ndarray, step: int) -> np.ndarray:

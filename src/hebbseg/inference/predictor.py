@@ -14,7 +14,7 @@ from hebbseg import __version__
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import match_axes, read_image
 from hebbseg.data.io.image_file import Axes, user_values
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.sliding_window import predict_probabilities
 from hebbseg.networks.factory import as_described, build_network, check_trusted
@@ -30,7 +30,7 @@ class Predictor:
     Args:
         network: gives logits.
         network_options: keywords of `build_network`, with which the network is built again from a file.
-        preparation: resizing and normalisation, as in training.
+        preprocessing: resizing and normalisation, as in training.
         classes: index, the user's own value and name of each class.
         window: size of sliding windows, or None for whole images.
         tta: averaging over mirrored (and turned) images.
@@ -40,7 +40,7 @@ class Predictor:
 
     network: nn.Module
     network_options: dict[str, Any]
-    preparation: Preparation
+    preprocessing: Preprocessing
     classes: tuple[ClassInfo, ...]
     window: tuple[int, ...] | None = None
     tta: Tta = "none"
@@ -81,14 +81,14 @@ class Predictor:
 
     def probabilities_of_channels(self, array: np.ndarray) -> Tensor:
         """As `probabilities`, of an array (C, *S) with the network's number of channels."""
-        prepared = self.preparation.to_network(self.preparation.image(array))
-        probabilities = self.probabilities_of_prepared(prepared)
+        prepared = self.preprocessing.to_network(self.preprocessing.image(array))
+        probabilities = self.probabilities_of_preprocessed(prepared)
         if probabilities.shape[1:] == array.shape[1:]:
             return probabilities
         mode = "bilinear" if self.spatial_dims == 2 else "trilinear"
         return F.interpolate(probabilities[None], size=array.shape[1:], mode=mode, align_corners=False)[0]
 
-    def probabilities_of_prepared(self, image: Tensor) -> Tensor:
+    def probabilities_of_preprocessed(self, image: Tensor) -> Tensor:
         """(C, *S) as the network sees it → (K, *S)."""
         tta = False if self.tta == "none" else self.tta
         return predict_probabilities(self.network, image, window=self.window, tta=tta, batch=4)
@@ -114,7 +114,7 @@ class Predictor:
             network = build_network(**described)
             network.load_state_dict(weights)
             classes = tuple(ClassInfo(**_class(info)) for info in description["classes"])
-            preparation = Preparation.from_description(description["preparation"])
+            preprocessing = Preprocessing.from_description(description.get("preprocessing") or description["preparation"])
             window = None if description["window"] is None else tuple(description["window"])
             tta, axes = description["tta"], description.get("axes", "stored")
         except HebbsegError as error:
@@ -124,7 +124,7 @@ class Predictor:
         return cls(
             network=network.eval(),
             network_options=described,
-            preparation=preparation,
+            preprocessing=preprocessing,
             classes=classes,
             window=window,
             tta=tta,
@@ -135,7 +135,7 @@ class Predictor:
         return {
             "version": __version__,
             "network": as_described(self.network_options),
-            "preparation": self.preparation.describe(),
+            "preprocessing": self.preprocessing.describe(),
             "classes": [asdict(info) for info in self.classes],
             "window": None if self.window is None else list(self.window),
             "tta": self.tta,

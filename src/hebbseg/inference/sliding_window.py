@@ -37,7 +37,7 @@ def predict_probabilities(
 
     Args:
         network: maps (B, C, *S) to logits (B, K, *S) with K ≥ 2; several of them are an ensemble.
-        image: (C, *S), as the network was trained to see it (normalised).
+        image: (C, *S), as the network was trained to see it (normalized).
         window: size of the windows, one number or one per axis; an image that is smaller along an axis lies in the
             middle of zeros, as in training with patches of that size. None takes the image whole.
         overlap: share of a window covered by its neighbour, 0 ≤ overlap < 1.
@@ -50,9 +50,7 @@ def predict_probabilities(
         (K, *S) float32, summing to 1 over K.
     """
     if image.ndim not in (3, 4):
-        raise HebbsegError(
-            f"image has shape {tuple(image.shape)}; it is (C, H, W) or (C, H, W, D), without a batch axis."
-        )
+        raise HebbsegError(f"image has shape {tuple(image.shape)}; it is (C, H, W) or (C, H, W, D), without a batch axis.")
     tiling = Tiling.over(tuple(image.shape[1:]), window=window, overlap=overlap, blend=blend, batch=batch)
     with _evaluating(network) as networks:
         predictor = _predictor(networks, tta, tiling.wished)
@@ -89,7 +87,7 @@ def predict_streaming(
             (channels last? ``np.moveaxis(array, -1, 0)`` costs nothing), h5py, zarr.
         classes_out: (*S), takes the class indices as uint8.
         prepare: from a window (C, *s) of the image's numbers to what the network sees; default: float32, unchanged.
-        uncertainty_out: (*S), takes the normalised entropy: 0 … 1, or 0 … 255 if it holds integers.
+        uncertainty_out: (*S), takes the normalized entropy: 0 … 1, or 0 … 255 if it holds integers.
         progress: called with (windows done, windows in all) after every batch.
 
     The other arguments are those of `predict_probabilities`.
@@ -97,9 +95,7 @@ def predict_streaming(
     size = tuple(image.shape[1:])
     for name, array in (("classes_out", classes_out), ("uncertainty_out", uncertainty_out)):
         if array is not None and tuple(array.shape) != size:
-            raise HebbsegError(
-                f"{name} has shape {tuple(array.shape)}; the image {tuple(image.shape)} asks for {size}."
-            )
+            raise HebbsegError(f"{name} has shape {tuple(array.shape)}; the image {tuple(image.shape)} asks for {size}.")
     tiling = Tiling.over(size, window=window, overlap=overlap, blend=blend, batch=batch)
     with _evaluating(network) as networks:
         for rows, probabilities in stream(tiling, image, _predictor(networks, tta, tiling.wished), prepare, progress):
@@ -128,9 +124,7 @@ def _evaluating(network: Networks) -> Iterator[list[nn.Module]]:
         yield networks
 
 
-def _predictor(
-    networks: Sequence[nn.Module], tta: TestTimeAugmentation, size: Sequence[int]
-) -> Callable[[Tensor], Tensor]:
+def _predictor(networks: Sequence[nn.Module], tta: TestTimeAugmentation, size: Sequence[int]) -> Callable[[Tensor], Tensor]:
     """From windows (B, C, *s) to their mean probabilities (B, K, *s), on the windows' device.
 
     The networks see windows of ``size``, whatever is missing filled up with zeros on all sides.
@@ -188,7 +182,5 @@ def _softmax(network: nn.Module, x: Tensor) -> Tensor:
     if not isinstance(logits, Tensor) or logits.shape[:1] + logits.shape[2:] != x.shape[:1] + x.shape[2:]:
         raise HebbsegError(f"The network made {found} of an input {tuple(x.shape)}; it must give logits (B, K, *size).")
     if logits.shape[1] < 2:
-        raise HebbsegError(
-            f"The network gives logits {found} with one channel; it needs one per class, background too."
-        )
+        raise HebbsegError(f"The network gives logits {found} with one channel; it needs one per class, background too.")
     return logits.float().softmax(dim=1)

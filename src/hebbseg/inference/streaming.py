@@ -71,9 +71,7 @@ class Tiling:
     @property
     def steps(self) -> tuple[int, ...]:
         """Pixels from one window to the next along each axis."""
-        return tuple(
-            w if w == n else max(int(w * (1 - self.overlap)), 1) for w, n in zip(self.window, self.size, strict=True)
-        )
+        return tuple(w if w == n else max(int(w * (1 - self.overlap)), 1) for w, n in zip(self.window, self.size, strict=True))
 
     @cached_property
     def row_starts(self) -> list[int]:
@@ -161,9 +159,7 @@ def _read(
     image: ArrayLike, start: int, n_rows: int, columns: tuple[slice, ...], prepare: Callable[[Tensor], Tensor] | None
 ) -> Tensor:
     raw = np.array(image[(slice(None), slice(start, start + n_rows), *columns)])
-    tensor = torch.from_numpy(
-        raw.astype(raw.dtype.newbyteorder("="), copy=False)
-    )  # TIFF may store the other byte order
+    tensor = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("="), copy=False))  # TIFF may store the other byte order
     return prepare(tensor) if prepare is not None else tensor.float()
 
 

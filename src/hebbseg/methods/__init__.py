@@ -13,7 +13,7 @@ from hebbseg.methods.bcp import BidirectionalCopyPaste
 from hebbseg.methods.cct import CrossConsistency
 from hebbseg.methods.cps import CrossPseudoSupervision
 from hebbseg.methods.dtc import DualTaskConsistency
-from hebbseg.methods.em import EntropyMinimisation
+from hebbseg.methods.em import EntropyMinimization
 from hebbseg.methods.fixmatch import FixMatch
 from hebbseg.methods.mean_teacher import MeanTeacher
 from hebbseg.methods.options import checked_options, help_text
@@ -25,7 +25,7 @@ from hebbseg.networks.factory import UNET
 
 METHODS: dict[str, type[Method]] = {
     "supervised": Supervised,
-    "em": EntropyMinimisation,
+    "em": EntropyMinimization,
     "mean-teacher": MeanTeacher,
     "uamt": UncertaintyAwareMeanTeacher,
     "cct": CrossConsistency,

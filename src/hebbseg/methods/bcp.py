@@ -104,8 +104,7 @@ class BidirectionalCopyPaste(Method):
         name = self.loss_name
         return {
             "supervised": region_loss(logits_in, y, region, name) + region_loss(logits_out, y, ~region, name),
-            "pseudo": self.weight
-            * (region_loss(logits_in, ŷ, ~region, name) + region_loss(logits_out, ŷ2, region, name)),
+            "pseudo": self.weight * (region_loss(logits_in, ŷ, ~region, name) + region_loss(logits_out, ŷ2, region, name)),
         }
 
     @torch.no_grad()

@@ -45,7 +45,6 @@ class CrossPseudoSupervision(Method):
         (label1, _), (label2, _) = pseudo_label(first), pseudo_label(second)
         λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
-            "supervised": self.criterion(first[:count], labelled.masks)
-            + self.criterion(second[:count], labelled.masks),
+            "supervised": self.criterion(first[:count], labelled.masks) + self.criterion(second[:count], labelled.masks),
             "cross": λ * (F.cross_entropy(first, label2) + F.cross_entropy(second, label1)),
         }

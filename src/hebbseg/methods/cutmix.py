@@ -10,9 +10,7 @@ from torch import Tensor
 def box_mask(size: Sequence[int], sides: Sequence[int], generator: torch.Generator) -> Tensor:
     """True inside a box with the given sides, anywhere in the image. Shapes: (*S)."""
     mask = torch.zeros(tuple(size), dtype=torch.bool)
-    starts = [
-        int(torch.randint(n - min(n, side) + 1, (), generator=generator)) for n, side in zip(size, sides, strict=True)
-    ]
+    starts = [int(torch.randint(n - min(n, side) + 1, (), generator=generator)) for n, side in zip(size, sides, strict=True)]
     mask[tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))] = True
     return mask
 
@@ -45,9 +43,7 @@ def cutmix_boxes(
         volume = area[0] + (area[1] - area[0]) * drawn[1]
         # Logarithms of the sides less their mean, so that the volume stays what it is.
         stretch = [math.log(ratio) * (u - sum(drawn[2:]) / axes) for u in drawn[2:]]
-        sides = [
-            min(n, max(1, round(n * volume ** (1 / axes) * math.exp(s)))) for n, s in zip(size, stretch, strict=True)
-        ]
+        sides = [min(n, max(1, round(n * volume ** (1 / axes) * math.exp(s)))) for n, s in zip(size, stretch, strict=True)]
         mask.copy_(box_mask(size, sides, generator))
     return masks
 

@@ -11,15 +11,15 @@ from hebbseg.methods.ops import Ramp, entropy, ramp_up, softmax
 from hebbseg.methods.options import Share, Weight
 
 
-def normalised_entropy(logits: Tensor) -> Tensor:
+def normalized_entropy(logits: Tensor) -> Tensor:
     """Mean over positions of −Σ_c p_c ln p_c / ln K, in [0, 1]. Shapes: (B, K, *S) → ()."""
     return entropy(softmax(logits)).mean() / math.log(logits.shape[1])
 
 
-class EntropyMinimisation(Method):
+class EntropyMinimization(Method):
     """L = L_sup(labelled) + λ(t) · H(unlabelled), H the mean entropy of the prediction divided by ln K.
 
-    Grandvalet and Bengio, NIPS 2004; for segmentation, normalised as here, Vu et al., ADVENT, CVPR 2019, Eq. 2–3. Neither
+    Grandvalet and Bengio, NIPS 2004; for segmentation, normalized as here, Vu et al., ADVENT, CVPR 2019, Eq. 2–3. Neither
     has a weight for this task (ADVENT's 0.001 is for another domain's images): the default is this project's common one.
 
     Options:
@@ -30,9 +30,7 @@ class EntropyMinimisation(Method):
 
     title = "EM"
 
-    def __init__(
-        self, *, weight: Weight = 5.0, ramp: Ramp = "linear", ramp_share: Share = 1.0, **parts: Unpack[Parts]
-    ) -> None:
+    def __init__(self, *, weight: Weight = 5.0, ramp: Ramp = "linear", ramp_share: Share = 1.0, **parts: Unpack[Parts]) -> None:
         super().__init__(**parts)
         self.weight = weight
         self.ramp = ramp
@@ -45,5 +43,5 @@ class EntropyMinimisation(Method):
         λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:count], labelled.masks),
-            "entropy": λ * normalised_entropy(logits[count:]),
+            "entropy": λ * normalized_entropy(logits[count:]),
         }

@@ -14,7 +14,7 @@ class MeanTeacher(Method):
     """L = L_sup(labelled) + λ(t) · mean ‖p(x; W, ξ) − p(x + η; W̄, ξ̄)‖² / K on unlabelled images.
 
     W̄ is the running mean of W, updated at every step: W̄ ← d W̄ + (1 − d) W. η is noise on the teacher's input, ξ and ξ̄
-    are the dropout of each. The teacher normalises with the statistics of its batch, like the student: running ones
+    are the dropout of each. The teacher normalizes with the statistics of its batch, like the student: running ones
     would belong to other weights than its own. The student is kept.
 
     Tarvainen and Valpola, NIPS 2017. Their weight (100) is for classes of whole images; λ here is this project's common one.

@@ -87,7 +87,7 @@ def follow(teacher: nn.Module, student: nn.Module, decay: float, number: int) ->
 def input_noise(images: Tensor, generator: torch.Generator, scale: float) -> Tensor:
     """x + σ · clip(scale · n, ± 2 scale), n standard normal, σ each image's own standard deviation.
 
-    In units of σ a scale means the same for bytes and for normalised volumes. Shapes: (B, C, *S) → the same.
+    In units of σ a scale means the same for bytes and for normalized volumes. Shapes: (B, C, *S) → the same.
     """
     noise = torch.randn(images.shape, generator=generator).clamp_(-2, 2).to(images)
     spread = images.flatten(1).std(dim=1).reshape(-1, *(1,) * (images.ndim - 1))  # (B, 1, …, 1)

@@ -28,7 +28,7 @@ class UncertaintyAwareMeanTeacher(MeanTeacher):
 
     on unlabelled images; H_v is the entropy of the mean of T teacher predictions, each with its own input noise and real
     dropout, r(t) = exp(−5 (1 − t)²). The T passes, and the one that gives the target p̄, are one batch. The teacher
-    normalises with that batch's statistics (a copy of an image changes them as little as the noise does), which fit its
+    normalizes with that batch's statistics (a copy of an image changes them as little as the noise does), which fit its
     weights; running ones would be late.
 
     Yu et al., Uncertainty-aware self-ensembling model for semi-supervised 3D left atrium segmentation, MICCAI 2019.

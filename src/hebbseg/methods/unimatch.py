@@ -73,8 +73,7 @@ class UniMatch(Method):
         images = torch.cat([labelled.images, unlabelled])
         if self.feature_view:
             harmed = [
-                torch.cat([z, channel_dropout(z[known:], generator, self.dropout)])
-                for z in net.encoder(net.padded(images))
+                torch.cat([z, channel_dropout(z[known:], generator, self.dropout)]) for z in net.encoder(net.padded(images))
             ]
             logits = cropped(net.head(net.decoder(harmed)[-1]), size)
         else:

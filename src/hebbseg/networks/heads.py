@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hebbseg.networks.unet import _CONV, UNet, initialise
+from hebbseg.networks.unet import _CONV, UNet, initialize
 
 
 def cropped(x: Tensor, size: Sequence[int]) -> Tensor:
@@ -34,7 +34,7 @@ class ScaleHeads(nn.Module):
         with torch.random.fork_rng(devices=[]):
             for level, features in enumerate(channels, start=1):
                 self.add_module(f"level{level}", _CONV[network.spatial_dims](features, network.out_channels, 1))
-        initialise(self, generator=torch.Generator().manual_seed(seed))
+        initialize(self, generator=torch.Generator().manual_seed(seed))
 
     def forward(self, maps: Sequence[Tensor], size: Sequence[int]) -> list[Tensor]:
         full = maps[-1].shape[2:]
@@ -55,7 +55,7 @@ class DistanceHead(nn.Module):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             self.conv = _CONV[network.spatial_dims](network.features_per_level[0], network.out_channels - 1, 1)
-        initialise(self, generator=torch.Generator().manual_seed(seed))
+        initialize(self, generator=torch.Generator().manual_seed(seed))
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(self.conv(x))

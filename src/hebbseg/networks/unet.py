@@ -122,9 +122,7 @@ class Decoder(nn.Module):
     def __init__(self, *, spatial_dims: int, features: Sequence[int], norm: Norm) -> None:
         super().__init__()
         for level in reversed(range(len(features) - 1)):
-            block = UpBlock(
-                spatial_dims=spatial_dims, in_channels=features[level + 1], out_channels=features[level], norm=norm
-            )
+            block = UpBlock(spatial_dims=spatial_dims, in_channels=features[level + 1], out_channels=features[level], norm=norm)
             self.add_module(f"level{level}", block)
 
     def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
@@ -171,9 +169,7 @@ class UNet(nn.Module):
             dropout = [DROPOUT[min(level, len(DROPOUT) - 1)] for level in range(len(features))]
         rates = [float(dropout)] * len(features) if isinstance(dropout, int | float) else list(dropout)
         if len(rates) != len(features):
-            raise HebbsegError(
-                f"UNet(dropout={dropout!r}): {len(rates)} rates for {len(features)} levels; give one for each."
-            )
+            raise HebbsegError(f"UNet(dropout={dropout!r}): {len(rates)} rates for {len(features)} levels; give one for each.")
         self.spatial_dims = spatial_dims
         self.in_channels = in_channels
         self.out_channels = out_channels
@@ -185,7 +181,7 @@ class UNet(nn.Module):
             )
             self.decoder = Decoder(spatial_dims=spatial_dims, features=features, norm=norm)
             self.head = _CONV[spatial_dims](features[0], out_channels, 1)
-        initialise(self, generator=None if seed is None else torch.Generator().manual_seed(seed))
+        initialize(self, generator=None if seed is None else torch.Generator().manual_seed(seed))
 
     def forward(self, x: Tensor) -> Tensor:
         size = x.shape[2:]
@@ -225,7 +221,7 @@ def _fastest_layout(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last_3d) if x.dim() == 5 and x.device.type == "cpu" else x
 
 
-def initialise(network: nn.Module, *, generator: torch.Generator | None = None) -> None:
+def initialize(network: nn.Module, *, generator: torch.Generator | None = None) -> None:
     """Draw convolutions from He's normal distribution, transposed ones so that they keep the variance; biases are 0."""
     for module in network.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):

@@ -113,9 +113,7 @@ class SuperpixelEpisodes(nn.Module):
     ) -> None:
         super().__init__()
         if segments == "felzenszwalb" and network.spatial_dims == 3:
-            raise HebbsegError(
-                "Init superpix, option segments='felzenszwalb': it is for 2D. Volumes take 'slic' or 'auto'."
-            )
+            raise HebbsegError("Init superpix, option segments='felzenszwalb': it is for 2D. Volumes take 'slic' or 'auto'.")
         self.network = network
         self.segments = segments
         self.prototypes = prototypes

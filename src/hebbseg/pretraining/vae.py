@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from hebbseg.methods.ops import ramp_up, seed_of
 from hebbseg.methods.options import Count, Positive, Weight
 from hebbseg.networks.heads import cropped
-from hebbseg.networks.unet import _CONV, UNet, initialise
+from hebbseg.networks.unet import _CONV, UNet, initialize
 
 RAMP_SHARE = 0.5  # of the training until β has its full value; docs/methods/vae.md has what it is worth
 
@@ -17,7 +17,7 @@ def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
     return 0.5 * (mean.square() + log_variance.exp() - log_variance - 1).flatten(1).sum(dim=1)
 
 
-def standardised(images: Tensor) -> Tensor:
+def standardized(images: Tensor) -> Tensor:
     """Each channel less its mean over the batch, divided by its spread. Shapes: (B, C, *S) → the same."""
     spread, mean = torch.std_mean(images, dim=(0, *range(2, images.ndim)), keepdim=True)
     return (images - mean) / spread.clamp_min(1e-6)
@@ -64,7 +64,7 @@ class VariationalAutoEncoder(nn.Module):
                     "image": conv(fine, network.in_channels, 1),
                 }
             )
-        initialise(self.new, generator=torch.Generator().manual_seed(seed_of(network)))
+        initialize(self.new, generator=torch.Generator().manual_seed(seed_of(network)))
         with torch.no_grad():
             # The latent begins nearly without noise (σ = e^−2), so that more of it is in use in the end.
             for name, parameter in self.new["encode"].named_parameters():
@@ -78,7 +78,7 @@ class VariationalAutoEncoder(nn.Module):
         ε = torch.randn(mean.shape, generator=generator).to(mean)
         decoded = cropped(self.decode(mean + (0.5 * log_variance).exp() * ε), images.shape[2:])
         # An image that is given back exactly has no logarithm of its error.
-        error = F.mse_loss(decoded, standardised(images), reduction="none").flatten(1).mean(dim=1) + 1e-6
+        error = F.mse_loss(decoded, standardized(images), reduction="none").flatten(1).mean(dim=1) + 1e-6
         return {
             "reconstruction": 0.5 * error.log().mean(),
             "divergence": self.beta

@@ -68,10 +68,7 @@ def efficiency_curves(comparison: Comparison) -> Picture | None:
     axis.grid(axis="y", color="0.9")
     axis.legend(frameon=False, fontsize=8)
     alt = f"Dice against labelled share on {comparison.dataset}. " + _said(
-        {
-            label: {f"{p:g} %": mean_interval(list(v.values())) for p, v in points.items()}
-            for label, points in curves.items()
-        }
+        {label: {f"{p:g} %": mean_interval(list(v.values())) for p, v in points.items()} for label, points in curves.items()}
     )
     left_out = len(comparison.labels) - len(curves)
     more = f" {left_out} arms with lower means, or with one regime only, are in the table alone." if left_out else ""
@@ -168,9 +165,7 @@ def variant_bars(comparison: Comparison) -> Picture | None:
     means = [100 * e.mean for row in found.values() for e in row.values() if e is not None]
     if len(labels) < 2 or not means:
         return None
-    figure, axis = plt.subplots(
-        figsize=(2.5 + 1.1 * len(regimes) * max(1.0, len(labels) / 5), 3.8), layout="constrained"
-    )
+    figure, axis = plt.subplots(figsize=(2.5 + 1.1 * len(regimes) * max(1.0, len(labels) / 5), 3.8), layout="constrained")
     width = 0.8 / len(labels)
     for number, label in enumerate(labels):
         first = next(regime for regime in regimes if found[label][regime] is not None)
@@ -200,10 +195,7 @@ def variant_bars(comparison: Comparison) -> Picture | None:
 
 def learning_curves(comparison: Comparison) -> Picture | None:
     """The loss on labelled images over updates, the mean of each arm, in the middle one of the regimes that most have."""
-    arms = {
-        regime: sum(bool(comparison.cell(label, regime)) for label in comparison.labels)
-        for regime in comparison.regimes
-    }
+    arms = {regime: sum(bool(comparison.cell(label, regime)) for label in comparison.labels) for regime in comparison.regimes}
     shared = [regime for regime in comparison.regimes if arms[regime] == max(arms.values())]
     regime = shared[(len(shared) - 1) // 2]
     curves = {}
@@ -237,9 +229,7 @@ def _loss(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
     """Updates and loss of stage 2, or None where there is no readable history."""
     try:
         with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
-            rows = [
-                (float(row["step"]), float(row["supervised"])) for row in csv.DictReader(file) if row["stage"] == "fit"
-            ]
+            rows = [(float(row["step"]), float(row["supervised"])) for row in csv.DictReader(file) if row["stage"] == "fit"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     steps, loss = np.array(rows).T if rows else (np.empty(0), np.empty(0))

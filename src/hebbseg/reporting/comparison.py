@@ -124,8 +124,7 @@ class Comparison:
     def level_difference(self, label: str, other: str, regime: str, level: str) -> PairedDifference | None:
         """Of what a linear layer reads from one feature map."""
         a, b = (
-            {run.pair: run.levels[level] for run in self.cell(name, regime) if level in run.levels}
-            for name in (label, other)
+            {run.pair: run.levels[level] for run in self.cell(name, regime) if level in run.levels} for name in (label, other)
         )
         return paired_difference(a, b) if set(a) & set(b) else None
 
@@ -143,9 +142,7 @@ def comparisons(runs: Iterable[RunResult]) -> list[Comparison]:
     return [Comparison(groups[key]) for key in sorted(groups)]
 
 
-def blocks(
-    comparison: Comparison, labels: Sequence[str], regimes: Sequence[str], metric: str
-) -> list[dict[str, float]]:
+def blocks(comparison: Comparison, labels: Sequence[str], regimes: Sequence[str], metric: str) -> list[dict[str, float]]:
     """{label: value} for each regime, fold and seed."""
     answer: dict[tuple[str, Pair], dict[str, float]] = {}
     for regime in regimes:

@@ -67,9 +67,7 @@ def write_report(
     sections = _with_unique_names(sections)
     runs = runs_table(results.runs)
     written = () if folder is None else _write_tables(_tables(sections), results.runs, folder)
-    environment = Environment(
-        loader=PackageLoader("hebbseg.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(loader=PackageLoader("hebbseg.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["sort_key"] = sort_key
     html = environment.get_template("report.html.jinja").render(
         version=__version__,
@@ -103,9 +101,7 @@ def _refuse_overwriting(page: Path, folder: Path | None, *, force: bool) -> None
     if page.exists():
         raise HebbsegError(f"{page} is there already. Choose another name with -o, or replace it with --force.")
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
-        raise HebbsegError(
-            f"--tables {folder} is not empty. Choose another folder, or replace tables in it with --force."
-        )
+        raise HebbsegError(f"--tables {folder} is not empty. Choose another folder, or replace tables in it with --force.")
 
 
 def _tables(sections: Sequence[Section]) -> list[Table]:
@@ -138,9 +134,7 @@ def _write_tables(tables: Sequence[Table], runs: Sequence[RunResult], folder: Pa
             written.append(folder / f"{table.name}{suffix}")
             write_text(written[-1], text)
     inputs = "".join(rf"\input{{{table.name}.tex}}" + "\n\\clearpage\n" for table in tables)
-    preamble = (
-        "\\documentclass{article}\n\\usepackage[utf8]{inputenc}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n"
-    )
+    preamble = "\\documentclass{article}\n\\usepackage[utf8]{inputenc}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n"
     margins = "\\usepackage[landscape,margin=1cm]{geometry}\n"
     write_text(folder / PREVIEW, f"{preamble}{margins}\\begin{{document}}\n{inputs}\\end{{document}}\n")
     return (*written, folder / PREVIEW)

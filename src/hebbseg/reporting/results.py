@@ -224,9 +224,7 @@ def _with_varied_settings(runs: Iterable[RunResult]) -> list[RunResult]:
         here = [run for run in plain if run.dataset == dataset]
         # Of all runs: one without Hebbian learning has no setting of it.
         varied = sorted(name for name in set().union(*(run.settings for run in here)) if _varies(name, here))
-        answer += [
-            replace(run, axes={name: run.settings[name] for name in varied if name in run.settings}) for run in here
-        ]
+        answer += [replace(run, axes={name: run.settings[name] for name in varied if name in run.settings}) for run in here]
     return answer
 
 

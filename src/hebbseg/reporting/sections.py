@@ -177,10 +177,7 @@ def headlines(group: Sequence[Comparison]) -> list[str]:
         for label in named or [label for label, _ in comparison.against_baseline()]:
             worth = [found for name, found in efficiencies(comparison) if name == label and found.n > 1]
             if worth:
-                each = (
-                    f"with {found.percent:g} %: {found.percent_text(found.needed)}{_in_brackets(found)}"
-                    for found in worth
-                )
+                each = (f"with {found.percent:g} %: {found.percent_text(found.needed)}{_in_brackets(found)}" for found in worth)
                 said.append(
                     f"{comparison.dataset}: labels that {comparison.baseline} needs for the Dice that {label} reaches "
                     f"{'; '.join(each)}. 90 % intervals, n {min(found.n for found in worth)}."

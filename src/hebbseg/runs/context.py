@@ -112,7 +112,7 @@ class RunContext:
         return Predictor(
             network=network,
             network_options=self.network_options(len(self.source.classes)),
-            preparation=self.store.preparation,
+            preprocessing=self.store.preprocessing,
             classes=self.source.classes,
             # Windows as large as the patches of training; whole images where there were none.
             window=self.batches(unlabelled=False, augmented=False, seed=0).patch,

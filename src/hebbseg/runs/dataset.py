@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hebbseg.config import DataSettings, Settings
 from hebbseg.data.cases import Source
 from hebbseg.data.inspect import examine
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.progress import Reporter
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
@@ -43,7 +43,7 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
     size = None if settings.size == "native" else for_all_axes(settings.size, dims)
     store = CaseStore(
         source=listed,
-        preparation=Preparation.for_source(listed, size=size, normalise=settings.normalize),
+        preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
     )
@@ -51,9 +51,7 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
         return Dataset(source=listed, store=store)
     total = len(listed.cases)
     count = iter(range(1, total + 1))
-    found = examine(
-        listed, masks=masks, on_case=lambda: reporter.step("reading", next(count), total, {}), keep=store.keep
-    )
+    found = examine(listed, masks=masks, on_case=lambda: reporter.step("reading", next(count), total, {}), keep=store.keep)
     if found.fatal:
         raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
     if found.problems:

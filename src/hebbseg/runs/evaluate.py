@@ -147,9 +147,7 @@ def _turned(source: FileSource, axes: Axes) -> FileSource:
     """The source with all arrays, and their spacings, in that order of axes."""
     if source.axes == axes:
         return source
-    turned = FileSource(
-        name=source.name, root=source.root, cases=source.cases, problems=source.problems, masks=source.masks
-    )
+    turned = FileSource(name=source.name, root=source.root, cases=source.cases, problems=source.problems, masks=source.masks)
     turned.axes = axes
     spacings = {id: header.spacing_mm for id, header in turned.headers.items() if isinstance(header, Header)}
     turned.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in source.cases)

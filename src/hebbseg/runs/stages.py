@@ -126,7 +126,7 @@ def _validator(context: RunContext) -> Callable[[nn.Module], float]:
         predictor = context.predictor(network)
         values = []
         for name in context.training.validation:
-            probabilities = predictor.probabilities_of_prepared(context.store.images([name])[0])
+            probabilities = predictor.probabilities_of_preprocessed(context.store.images([name])[0])
             target = context.store.mask(name).numpy()
             values.append(mean_dice(probabilities.argmax(0).numpy(), target, len(context.source.classes)))
         return sum(values) / len(values)

@@ -113,9 +113,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     return path
 
 
-def _data(
-    settings: Settings, reporter: Reporter, dataset: Dataset | None, *, masks: bool = True
-) -> tuple[Dataset, Split]:
+def _data(settings: Settings, reporter: Reporter, dataset: Dataset | None, *, masks: bool = True) -> tuple[Dataset, Split]:
     """The cases, decoded once, and their split."""
     if dataset is None:
         listed = list_cases(settings.data)

@@ -11,9 +11,7 @@ def require_tensorboard() -> None:
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
-        raise HebbsegError(
-            "tensorboard=True: TensorBoard is not installed; `pip install hebbseg[tensorboard]`."
-        ) from None
+        raise HebbsegError("tensorboard=True: TensorBoard is not installed; `pip install hebbseg[tensorboard]`.") from None
 
 
 class WithTensorBoard:

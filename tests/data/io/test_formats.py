@@ -51,9 +51,7 @@ def agree(path: Path) -> np.ndarray:
     ("suffix", "mode"),
     [(".png", "LA"), *((suffix, mode) for suffix in (".png", ".bmp") for mode in ("L", "RGB", "RGBA", "1", "P"))],
 )
-def test_pictures_of_every_mode_read_as_pillow_shows_them(
-    tmp_path: Path, rng: np.random.Generator, suffix: str, mode: str
-):
+def test_pictures_of_every_mode_read_as_pillow_shows_them(tmp_path: Path, rng: np.random.Generator, suffix: str, mode: str):
     original = Pillow.fromarray(picture(rng, 13, 17, 3)).convert(mode)
     path = tmp_path / f"a{suffix}"
     original.save(path)
@@ -148,9 +146,7 @@ def test_tiff_keeps_imagej_and_ome_spacing(tmp_path: Path, rng: np.random.Genera
     )
     sizes = {f"PhysicalSize{axis}": size for axis, size in zip("XYZ", (0.5, 0.25, 3.0))}
     units = {f"PhysicalSize{axis}Unit": "µm" for axis in "XYZ"}
-    tifffile.imwrite(
-        tmp_path / "o.ome.tif", volume, photometric="minisblack", metadata={"axes": "ZYX", **sizes, **units}
-    )
+    tifffile.imwrite(tmp_path / "o.ome.tif", volume, photometric="minisblack", metadata={"axes": "ZYX", **sizes, **units})
     for name in ("ij.tif", "o.ome.tif"):
         image = read_image(tmp_path / name)
         assert image.spacing_mm == pytest.approx((0.003, 0.00025, 0.0005))
@@ -284,9 +280,7 @@ def test_dicom_series_is_a_volume_and_its_mask_a_nifti_in_the_same_place(tmp_pat
 def test_unreadable_dicom_names_the_slice(tmp_path: Path, rng: np.random.Generator):
     write_dicom_series(tmp_path / "series", rng.integers(0, 9, (5, 8, 9)).astype(np.uint16), (1, 1, 1))
     (tmp_path / "series" / "slice03.dcm").write_bytes(b"not a slice")
-    with pytest.raises(
-        DataError, match=r"slice03\.dcm: not readable as a DICOM slice.*1 such of 5.*export the file again"
-    ):
+    with pytest.raises(DataError, match=r"slice03\.dcm: not readable as a DICOM slice.*1 such of 5.*export the file again"):
         read_image(tmp_path / "series")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.dcm").write_bytes(b"\0" * 500)

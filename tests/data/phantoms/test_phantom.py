@@ -6,7 +6,7 @@ import torch
 
 from hebbseg.data.augment.views import Augment
 from hebbseg.data.batches import Batches
-from hebbseg.data.preprocessing import Preparation
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.sources.phantom import PHANTOMS, phantom
 from hebbseg.data.splits.split import make_split
 from hebbseg.data.store import CaseStore
@@ -176,8 +176,8 @@ def test_five_percent_of_the_labels_is_clearly_worse_than_all():
     scores = {}
     for labelled in ("5%", "100%"):
         split = make_split(source, labelled=labelled)
-        preparation = Preparation(size=(64, 64), normalise="unit")
-        store = CaseStore.for_training(source, split.training, preparation=preparation)
+        preprocessing = Preprocessing(size=(64, 64), normalize="unit")
+        store = CaseStore.for_training(source, split.training, preprocessing=preprocessing)
         batches = Batches(
             store=store,
             training=split.training,
@@ -195,7 +195,7 @@ def test_five_percent_of_the_labels_is_clearly_worse_than_all():
             loss.backward()
             optimiser.step()
             schedule.step()
-        test = CaseStore(source=source, preparation=preparation, images=split.test, masks=split.test)
+        test = CaseStore(source=source, preprocessing=preprocessing, images=split.test, masks=split.test)
         with torch.no_grad():
             predictions = net.eval()(test.images(split.test)).argmax(1) == 1
         masks = test.masks(split.test)

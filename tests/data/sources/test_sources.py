@@ -245,9 +245,7 @@ def test_mask_of_another_size(tmp_path: Path):
     save(tmp_path / "masks" / "b.png", disc(24, 30) * 255)
     save(tmp_path / "masks" / "c.png", disc(32, 24) * 255)
     source = open_source(tmp_path)
-    with pytest.raises(
-        DataError, match=r"masks/b\.png: mask of size 24×30, image b\.png of size 24×32.*Export the mask"
-    ):
+    with pytest.raises(DataError, match=r"masks/b\.png: mask of size 24×30, image b\.png of size 24×32.*Export the mask"):
         source.mask(source.cases[1])
     with pytest.raises(DataError, match=r"32×24.*its axes are swapped"):
         source.mask(source.cases[2])
@@ -385,9 +383,7 @@ def test_sets_without_any_mask_are_listed(tmp_path: Path):
 # ---- the named sets
 
 
-@pytest.mark.parametrize(
-    "level", ["", "PH2Dataset", "PH2Dataset/PH2 Dataset images", "PH2Dataset/PH2 Dataset images/IMD003"]
-)
+@pytest.mark.parametrize("level", ["", "PH2Dataset", "PH2Dataset/PH2 Dataset images", "PH2Dataset/PH2 Dataset images/IMD003"])
 def test_ph2_from_any_level_with_its_odd_mask(tmp_path: Path, level: str):
     source = open_source(f"ph2:{ph2_tree(tmp_path / 'x') / level}")
     assert [c.id for c in source.cases] == ["IMD002", "IMD003", "IMD437"]
@@ -643,9 +639,7 @@ def test_spacing_is_in_the_order_of_the_axes_when_formats_disagree(tmp_path: Pat
     import SimpleITK
 
     (tmp_path / "images").mkdir()
-    nibabel.save(
-        nibabel.Nifti1Image(np.zeros((4, 5, 6), np.float32), np.diag([1, 2, 3, 1])), tmp_path / "images" / "a.nii.gz"
-    )
+    nibabel.save(nibabel.Nifti1Image(np.zeros((4, 5, 6), np.float32), np.diag([1, 2, 3, 1])), tmp_path / "images" / "a.nii.gz")
     image = SimpleITK.GetImageFromArray(np.zeros((6, 5, 4), np.float32))
     image.SetSpacing((1, 2, 3))
     SimpleITK.WriteImage(image, str(tmp_path / "images" / "b.nrrd"))

@@ -9,8 +9,7 @@ from hebbseg.reporting.plots.figures import draw_grid, draw_history
 from hebbseg.reporting.plots.filters import learned_filters
 
 HISTORY = [
-    {"stage": "pretrain", "step": s, "moved": 0.5 / s, "effective_units": 0.8, "cosine": 0.1, "rank": 0.9}
-    for s in (1, 2, 3)
+    {"stage": "pretrain", "step": s, "moved": 0.5 / s, "effective_units": 0.8, "cosine": 0.1, "rank": 0.9} for s in (1, 2, 3)
 ] + [{"stage": "fit", "step": s, "learning_rate": 0.1, "loss": 1 / s, "supervised": 1 / s} for s in (1, 2)]
 
 

@@ -43,9 +43,7 @@ class Geometry:
             return images, masks
         grid = self._sampling_grid(len(chosen), images.shape[2:], generator).to(images.device, images.dtype)
         chosen = chosen.to(images.device)
-        images[chosen] = F.grid_sample(
-            images[chosen], grid, mode="bilinear", padding_mode="border", align_corners=False
-        )
+        images[chosen] = F.grid_sample(images[chosen], grid, mode="bilinear", padding_mode="border", align_corners=False)
         if masks is not None:
             as_numbers = masks[chosen, None].to(images.dtype)  # (n, 1, *S)
             moved = F.grid_sample(as_numbers, grid, mode="nearest", padding_mode="border", align_corners=False)

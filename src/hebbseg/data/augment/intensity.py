@@ -12,7 +12,7 @@ from torch import Tensor
 class Photometry:
     """How far light, noise and sharpness may change; every image by its own draw, each change with ``chance``.
 
-    Strengths are relative to the image, so that they mean the same for bytes and for normalised volumes:
+    Strengths are relative to the image, so that they mean the same for bytes and for normalized volumes:
 
         contrast and brightness   x ← μ + a (x − μ) + b σ,  a in e^(± contrast), b in ± brightness
         gamma                     x ← lo + (hi − lo) ((x − lo) / (hi − lo))^γ,  γ in e^(± gamma)

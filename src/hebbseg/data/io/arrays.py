@@ -48,9 +48,7 @@ def read_labels(path: Path) -> RawMask:
     if values.shape[-1] == 1:
         return RawMask(values=values[..., 0], axes="stored")
     if values.shape[-1] == 2:
-        raise DataError(
-            path, f"a mask of shape {values.shape}", "Store one class number per pixel, not one-hot planes."
-        )
+        raise DataError(path, f"a mask of shape {values.shape}", "Store one class number per pixel, not one-hot planes.")
     values, colour = grey_or_colour(values)
     return RawMask(values=values, colour=colour, axes="stored")
 

@@ -40,9 +40,7 @@ def read_image(path: Path) -> Image:
     shape = _spatial(volume.shape, path)
     values = _values(volume)
     array = np.moveaxis(values.reshape(*shape, -1), -1, 0)  # (X, Y[, Z], …) → (X, Y[, Z], C) → (C, X, Y[, Z])
-    geometry = NiftiGeometry(
-        kind=type(volume), affine=volume.affine, header=volume.header.copy(), shape=volume.shape[:3]
-    )
+    geometry = NiftiGeometry(kind=type(volume), affine=volume.affine, header=volume.header.copy(), shape=volume.shape[:3])
     return Image(
         array=np.ascontiguousarray(array),
         path=path,

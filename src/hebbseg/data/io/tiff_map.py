@@ -68,9 +68,7 @@ def write_picture_in_tiles(path: Path, shape: tuple[int, int], read: ReadPart, l
         )
 
 
-def write_mask_in_tiles(
-    path: Path, shape: tuple[int, int], read: ReadPart, like: Image, classes: Sequence[ClassInfo]
-) -> None:
+def write_mask_in_tiles(path: Path, shape: tuple[int, int], read: ReadPart, like: Image, classes: Sequence[ClassInfo]) -> None:
     """As `tiff.write_mask`, of class indices that are never in memory as a whole."""
 
     def user_part(rows: slice, columns: slice) -> np.ndarray:

@@ -83,9 +83,7 @@ def _summarize(path: Path, read: Callable[[Path], RawMask]) -> _Summary | DataEr
         numbers = {int(key): int(n) for key, n in zip(keys, counts, strict=True)}
     palette = {}
     if raw.palette is not None:
-        palette = {
-            value: tuple(int(part) for part in raw.palette[value]) for value in numbers if isinstance(value, int)
-        }
+        palette = {value: tuple(int(part) for part in raw.palette[value]) for value in numbers if isinstance(value, int)}
     return _Summary(path=path, counts=numbers, lossy=raw.lossy, palette=palette)
 
 
@@ -142,9 +140,7 @@ def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
             f"colour masks with {len(totals)} colours in the set and no label map",
             "Name the colours: --label-map 'background=#000000;tumour=#ff0000;…'.",
         )
-    background = (
-        BLACK if BLACK in totals or len(totals) == 1 else max(sorted(totals), key=lambda colour: totals[colour])
-    )
+    background = BLACK if BLACK in totals or len(totals) == 1 else max(sorted(totals), key=lambda colour: totals[colour])
     colours = [background, *sorted(colour for colour in totals if colour != background)]
     names = ["background", *(_COLOUR_NAMES.get(colour, hex_colour(colour)) for colour in colours[1:])]
     classes = tuple(ClassInfo(index=i, value=c, name=n) for i, (c, n) in enumerate(zip(colours, names, strict=True)))
@@ -157,9 +153,7 @@ def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
     return MaskRule(classes=classes, index_of={c.value: c.index for c in classes}, problems=(notice,))
 
 
-def _number_rule(
-    summaries: Sequence[_Summary], palette: Mapping[int, tuple[int, ...]], options: MaskOptions
-) -> MaskRule:
+def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int, ...]], options: MaskOptions) -> MaskRule:
     values = sorted({value for summary in summaries for value in summary.counts if isinstance(value, int)})
     fullest = max(summaries, key=lambda summary: len(summary.counts))
     limit = 256 if options.instances is False else MOST_CLASSES_GUESSED

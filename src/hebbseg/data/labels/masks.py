@@ -116,9 +116,7 @@ def to_indices(raw: RawMask, rule: MaskRule, path: Path) -> np.ndarray:
 def _refuse_unknown(strange: np.ndarray, raw: RawMask, rule: MaskRule, path: Path) -> None:
     found = [int(value) if float(value).is_integer() else float(value) for value in np.unique(strange)[:6]]
     shown = ", ".join(hex_colour(unpack_colour(int(value))) if rule.in_colour else str(value) for value in found)
-    allowed = ", ".join(
-        f"{c.name}={hex_colour(c.value) if isinstance(c.value, tuple) else c.value}" for c in rule.classes
-    )
+    allowed = ", ".join(f"{c.name}={hex_colour(c.value) if isinstance(c.value, tuple) else c.value}" for c in rule.classes)
     remedy = SAY_THRESHOLD.format(128) if raw.lossy else "Correct the mask or add the value to --label-map."
     raise DataError(path, f"mask value {shown} is none of the classes ({allowed})", remedy)
 

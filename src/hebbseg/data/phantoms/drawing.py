@@ -51,9 +51,7 @@ def ellipse_level(rows: np.ndarray, columns: np.ndarray, centre: Numbers, radii:
     return np.sqrt(along**2 + across**2)
 
 
-def stamp_ellipses(
-    canvas: np.ndarray, centres: np.ndarray, radii: np.ndarray, angles: np.ndarray, values: np.ndarray
-) -> None:
+def stamp_ellipses(canvas: np.ndarray, centres: np.ndarray, radii: np.ndarray, angles: np.ndarray, values: np.ndarray) -> None:
     """Draws many small soft-edged ellipses at once, keeping the larger value where they overlap.
 
     Shapes: canvas (H, W), centres (K, 2), radii (K, 2), angles (K,), values (K,); K may be 0.
@@ -107,9 +105,7 @@ def transmitted_light(densities: Sequence[np.ndarray], colours: Sequence[np.ndar
 
     Shapes: densities (H, W) each, colours (3,) each → (3, H, W) in 0 … 1.
     """
-    total = sum(
-        density[None] * np.asarray(colour)[:, None, None] for density, colour in zip(densities, colours, strict=True)
-    )
+    total = sum(density[None] * np.asarray(colour)[:, None, None] for density, colour in zip(densities, colours, strict=True))
     return np.exp(-np.asarray(total))
 
 

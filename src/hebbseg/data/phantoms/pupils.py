@@ -151,9 +151,7 @@ def _lashes(
     return image * (1 - rng.uniform(0.5, 0.92) * np.clip(ndimage.gaussian_filter(canvas, 0.35 * size / 128), 0, 1))
 
 
-def _brow(
-    rng: np.random.Generator, image: np.ndarray, rows: np.ndarray, columns: np.ndarray, upper: np.ndarray
-) -> np.ndarray:
+def _brow(rng: np.random.Generator, image: np.ndarray, rows: np.ndarray, columns: np.ndarray, upper: np.ndarray) -> np.ndarray:
     if rng.random() < 0.5:
         return image
     height = upper - rng.uniform(0.16, 0.3) + 0.1 * (columns - 0.5) ** 2

@@ -54,9 +54,7 @@ def open_source(
     name, place = _split(spec)
     if name == "phantom":
         if group is not None or label_map is not None or mask_threshold is not None or instances is not None:
-            raise HebbsegError(
-                f"{str(spec)!r}: generated masks and groups need no options about files. Leave them out."
-            )
+            raise HebbsegError(f"{str(spec)!r}: generated masks and groups need no options about files. Leave them out.")
         return _function(name)(place, **phantom_options)
     if phantom_options:
         option = next(iter(phantom_options))
@@ -99,9 +97,7 @@ def _split(spec: str | Path) -> tuple[str | None, str]:
             )
         return name, place
     if len(name) > 1 and not {"/", "\\"} & set(name):
-        raise HebbsegError(
-            f"Unknown data source {name!r} in {whole!r}. {did_you_mean(name, known_names(SOURCES, GROUP))}"
-        )
+        raise HebbsegError(f"Unknown data source {name!r} in {whole!r}. {did_you_mean(name, known_names(SOURCES, GROUP))}")
     return None, whole
 
 

@@ -20,9 +20,7 @@ def is_archive(path: Path) -> bool:
 def unpacked(archive: Path) -> Path:
     """The folder a zip was unpacked into, keyed by the hash of its content; unpacked now if it was not yet."""
     if archive.suffix.lower() != ".zip":
-        raise DataError(
-            archive, f"a {archive.suffix} archive", "Only zip is unpacked here: unpack it and give the folder."
-        )
+        raise DataError(archive, f"a {archive.suffix} archive", "Only zip is unpacked here: unpack it and give the folder.")
     with archive.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     target = cache_folder() / "zips" / digest[:32]
@@ -65,9 +63,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 def _refuse_unsafe(archive: Path, member: zipfile.ZipInfo) -> None:
     path = PurePosixPath(member.filename.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-        raise DataError(
-            archive, f"member {member.filename!r} would be written outside of its folder", "Don't trust it."
-        )
+        raise DataError(archive, f"member {member.filename!r} would be written outside of its folder", "Don't trust it.")
     if stat.S_ISLNK(member.external_attr >> 16):
         raise DataError(archive, f"member {member.filename!r} is a link", "Unpack it yourself and give the folder.")
     if member.flag_bits & 0x1:

@@ -94,9 +94,7 @@ class FileSource:
                     f"size {_times(parts[-1].shape[1:])}, but {case.image[0].name} is {_times(parts[0].shape[1:])}",
                     "All channels of a case must have the same size.",
                 )
-        array = (
-            parts[0] if len(parts) == 1 else np.concatenate(parts)
-        )  # (c₁, *spatial), (c₂, *spatial) … → (C, *spatial)
+        array = parts[0] if len(parts) == 1 else np.concatenate(parts)  # (c₁, *spatial), (c₂, *spatial) … → (C, *spatial)
         return self._with_common_channels(array, case)
 
     def mask(self, case: Case) -> np.ndarray:

@@ -24,9 +24,7 @@ def glas(path: Path, masks: MaskOptions) -> FileSource:
     """85 training and 80 test images (testA and testB); the group is the patient, and patients are on both sides."""
     root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
     if root is None:
-        raise DataError(
-            text(path), "no train_1.bmp and testA_1.bmp", "Give the folder 'Warwick QU Dataset …' or its zip."
-        )
+        raise DataError(text(path), "no train_1.bmp and testA_1.bmp", "Give the folder 'Warwick QU Dataset …' or its zip.")
     listed = list_images(root)
     files = {found.id: found.path for found in listed.found}
     problems = list(listed.problems)
@@ -54,9 +52,7 @@ def glas(path: Path, masks: MaskOptions) -> FileSource:
 def _with_patients(cases: list[Case], root: Path, problems: list[Problem]) -> list[Case]:
     table = root / "Grade.csv"
     if not table.is_file():
-        problems.append(
-            Problem(file=text(table), finding="not there; patients unknown", remedy="Copy it from the download.")
-        )
+        problems.append(Problem(file=text(table), finding="not there; patients unknown", remedy="Copy it from the download."))
         return cases
     patient = {row["name"]: row["patient ID"] for row in read_table(table)}
     unknown = [case.id for case in cases if not patient.get(case.id)]

@@ -20,9 +20,7 @@ def hmeps(path: Path, masks: MaskOptions) -> FileSource:
     """Infrared eyes; the group is the subject (column ``sub``)."""
     # A set whose masks were taken away is still HMEPS: frames alone will do when nothing better is near.
     levels = list(levels_around(path))
-    root = next((f for f in levels if looks_like(f)), None) or next(
-        (f for f in levels if (f / "fullFrames").is_dir()), None
-    )
+    root = next((f for f in levels if looks_like(f)), None) or next((f for f in levels if (f / "fullFrames").is_dir()), None)
     if root is None:
         raise DataError(
             text(path),
@@ -60,9 +58,7 @@ def hmeps(path: Path, masks: MaskOptions) -> FileSource:
 
 def _subjects(table: Path, problems: list[Problem]) -> dict[str, str]:
     if not table.is_file():
-        problems.append(
-            Problem(file=text(table), finding="not there; subjects unknown", remedy="Copy it from the download.")
-        )
+        problems.append(Problem(file=text(table), finding="not there; subjects unknown", remedy="Copy it from the download."))
         return {}
     rows = read_table(table)
     for column in ("filename", "sub"):
@@ -75,6 +71,4 @@ def _report(problems: list[Problem], files: list[Path], finding: str) -> None:
     """One problem for all files with the same fault: a set of 12,000 can miss thousands."""
     if files:
         others = f" ({len(files)} such)" if len(files) > 1 else ""
-        problems.append(
-            Problem(file=text(min(files)), finding=finding + others, remedy="Download or unpack the set again.")
-        )
+        problems.append(Problem(file=text(min(files)), finding=finding + others, remedy="Download or unpack the set again."))

@@ -22,9 +22,7 @@ def la(path: Path, masks: MaskOptions) -> FileSource:
     """100 left atria, 80 for training and 20 for the test; axes as stored, no spacing in the files."""
     root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
     if root is None:
-        raise DataError(
-            text(path), f"no <id>/{_FILE}", "Give the folder that holds train.list and test.list, or its zip."
-        )
+        raise DataError(text(path), f"no <id>/{_FILE}", "Give the folder that holds train.list and test.list, or its zip.")
     cases, problems = [], []
     for folder in subfolders(root):
         file = folder / _FILE

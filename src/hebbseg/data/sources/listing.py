@@ -53,9 +53,7 @@ def list_images(folder: Path, *, skip: frozenset[Path] = frozenset()) -> Listing
                 if Path(name).suffix.lower() not in _DOCUMENTS:
                     strange.setdefault(Path(name).suffix, []).append(path)
             elif size == 0:
-                problems.append(
-                    Problem(file=text(path), finding="zero bytes; left out", remedy="Copy or export it again.")
-                )
+                problems.append(Problem(file=text(path), finding="zero bytes; left out", remedy="Copy or export it again."))
             else:
                 found.append(Found(id=_id(path.with_name(stem_of(path)), folder), path=path))
     for suffix, paths in sorted(strange.items()):

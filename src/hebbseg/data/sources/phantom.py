@@ -169,9 +169,7 @@ def _parse_options(spec: str, query: str) -> dict[str, Any]:
         try:
             numbers = tuple(int(part) for part in text.split("x"))
         except ValueError:
-            raise HebbsegError(
-                f"{spec}: {key}={text!r} is not a whole number. Example: {spec}?n=80&size=96&seed=3"
-            ) from None
+            raise HebbsegError(f"{spec}: {key}={text!r} is not a whole number. Example: {spec}?n=80&size=96&seed=3") from None
         if len(numbers) > 1 and key != "size":
             raise HebbsegError(f"{spec}: {key}={text!r}: only size may have several numbers, as in size=64x64x48.")
         options[key] = numbers[0] if len(numbers) == 1 else numbers

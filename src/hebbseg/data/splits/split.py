@@ -74,14 +74,10 @@ class Split:
             content = json.loads(path.read_text(encoding="utf-8"))
             training = {name: tuple(ids) for name, ids in content["training"].items()}
             provenance = {**content["provenance"], "notes": tuple(content["provenance"]["notes"])}
-            split = cls(
-                training=TrainingCases(**training), test=tuple(content["test"]), provenance=Provenance(**provenance)
-            )
+            split = cls(training=TrainingCases(**training), test=tuple(content["test"]), provenance=Provenance(**provenance))
             stated = content["hash"]
         except FileNotFoundError:
-            raise HebbsegError(
-                f"{path}: there is no such file. A split is written to split.json by training."
-            ) from None
+            raise HebbsegError(f"{path}: there is no such file. A split is written to split.json by training.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HebbsegError(
                 f"{path}: this is not a split of ours ({type(error).__name__}: {error}). Draw it again, or restore it."

@@ -41,9 +41,7 @@ def threads_per_job(jobs: int) -> int:
     return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // jobs))
 
 
-def make_executor(
-    name: str, *, jobs: int | None, address: str | None, cpus_per_run: float, gpus_per_run: float
-) -> Executor:
+def make_executor(name: str, *, jobs: int | None, address: str | None, cpus_per_run: float, gpus_per_run: float) -> Executor:
     """The executor of that name.
 
     Args:

@@ -122,9 +122,7 @@ def _draw_header(sheet: Pillow.Image, name: str, shown: int, total: int, classes
             break
 
 
-def _write(
-    sheet: Pillow.Image, at: tuple[int, int], words: str, size: int, colour: tuple[int, int, int], width: int
-) -> int:
+def _write(sheet: Pillow.Image, at: tuple[int, int], words: str, size: int, colour: tuple[int, int, int], width: int) -> int:
     """Writes what fits into ``width``, the middle of long names left out; returns the width used."""
     font = ImageFont.truetype(str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
     text = words

@@ -41,9 +41,7 @@ def draw_filters(before: np.ndarray, after: np.ndarray) -> Figure:
     """One or three input channels: a patch for each output channel, in grey or colour. More: a row of patches for each."""
     banks = {"before": before[:UNITS_AT_MOST], "after": after[:UNITS_AT_MOST]}
     if before.shape[1] in (1, 3):
-        figure, axes = plt.subplots(
-            2, len(banks["before"]), figsize=(0.7 * len(banks["before"]) + 0.4, 1.7), squeeze=False
-        )
+        figure, axes = plt.subplots(2, len(banks["before"]), figsize=(0.7 * len(banks["before"]) + 0.4, 1.7), squeeze=False)
         for row, (name, bank) in zip(axes, banks.items(), strict=True):
             for axis, weights in zip(row, bank, strict=True):
                 shown = np.moveaxis(_around_grey(weights), 0, -1)

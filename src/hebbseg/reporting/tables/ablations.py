@@ -56,9 +56,7 @@ def temperature_table(comparison: Comparison) -> Table:
         rows.append(Row(cells=tuple(cells)))
     first = 3 if several else 2
     headings = [
-        text
-        for regime in comparison.regimes
-        for text in (regime_heading(regime), f"{regime_heading(regime)}: difference")
+        text for regime in comparison.regimes for text in (regime_heading(regime), f"{regime_heading(regime)}: difference")
     ]
     headings += [f"published, {percent:g} %"] if theirs else []
     ours = range(first, first + 2 * len(comparison.regimes), 2)
@@ -66,11 +64,7 @@ def temperature_table(comparison: Comparison) -> Table:
         name=file_name(comparison.recipe, comparison.dataset, "temperature"),
         title=f"Dice (%) on {comparison.dataset}, by temperature t of the softmax",
         note=f"{MEANS} Differences to {comparison.baseline} are paired by fold and seed."
-        + (
-            " The last column is published (Ciampi et al.), measured under another protocol: context only."
-            if theirs
-            else ""
-        ),
+        + (" The last column is published (Ciampi et al.), measured under another protocol: context only." if theirs else ""),
         columns=("t", "K = 1/t", *(["arm"] if several else []), *headings),
         rows=marked(rows, ours, higher_is_better=True),
     )
@@ -129,9 +123,7 @@ def probe_difference_table(comparison: Comparison) -> Table:
             found = [comparison.level_difference(label, other, regime, level) for level in levels]
             if any(found):
                 cells = [text_cell(label)] + ([text_cell(regime_heading(regime))] if several else [])
-                cells += [
-                    estimate_cell(None if each is None else each.estimate, scale=100, sign=True) for each in found
-                ]
+                cells += [estimate_cell(None if each is None else each.estimate, scale=100, sign=True) for each in found]
                 rows.append(Row(cells=tuple(cells)))
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "probe-paired"),

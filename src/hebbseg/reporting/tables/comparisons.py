@@ -165,9 +165,7 @@ def rank_table(group: Sequence[Comparison], name: str) -> Table:
     found = mean_ranks([block for c, regimes in counted for block in blocks(c, labels, regimes, "dice")])
     arms = sorted(set().union(*(comparison.labels for comparison in group)) - set(labels))
     regimes = [f"{c.dataset} {regime_heading(r)}" for c, regimes in counted for r in c.regimes if r not in regimes]
-    said = [
-        f"Rank 1 is best; mean ± half of the 90 % t-interval over {found.blocks} blocks (dataset, regime, fold and seed)."
-    ]
+    said = [f"Rank 1 is best; mean ± half of the 90 % t-interval over {found.blocks} blocks (dataset, regime, fold and seed)."]
     said += [f"{found.incomplete} incomplete blocks left out."] if found.incomplete else []
     said += [f"Friedman p {found.p:.2g}."] if found.p is not None else []
     said += [f"Not in all blocks, so not ranked: {', '.join(arms)}."] if arms else []
@@ -190,9 +188,7 @@ def _ranked(group: Sequence[Comparison]) -> tuple[list[str], frozenset[tuple[int
     baseline is run in (all labels, again) hardly an arm: of all choices, the one with the most runs to rank is taken.
     """
     cells = {
-        label: frozenset(
-            (n, r) for n, comparison in enumerate(group) for r in comparison.regimes if comparison.cell(label, r)
-        )
+        label: frozenset((n, r) for n, comparison in enumerate(group) for r in comparison.regimes if comparison.cell(label, r))
         for label in sorted(set.intersection(*(set(comparison.labels) for comparison in group)))
     }
     choices = [

@@ -135,10 +135,7 @@ def marked(rows: Sequence[Row], columns: Sequence[int], *, higher_is_better: boo
 
 def as_csv(table: Table) -> str:
     """Plain numbers; what belongs to a number (its interval, its n) in columns of their own."""
-    parts = [
-        list(dict.fromkeys(key for row in table.rows for key in row.cells[i].numbers))
-        for i in range(len(table.columns))
-    ]
+    parts = [list(dict.fromkeys(key for row in table.rows for key in row.cells[i].numbers)) for i in range(len(table.columns))]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     headings = [
