@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # Real images for tests and benchmarks; empty, and so without effect, if there are none.
 export HEBBSEG_DATA ?= $(realpath ../shared/data)
 
-.PHONY: demo test coverage check format bench docs clean
+.PHONY: demo test check format bench docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,10 +19,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)          ## built-in data, no download
 	$(BIN)/hebbseg demo
 
-test: $(READY)          ## every test; see CONTRIBUTING.md for what is skipped
-	$(BIN)/python -m pytest -n 2 --dist worksteal
-
-coverage: $(READY)      ## every test, with coverage: half as much time again, so CI does not run it
+test: $(READY)          ## every test, with coverage; see CONTRIBUTING.md for what is skipped
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=hebbseg --cov-report=term:skip-covered
 
 check: $(READY)         ## lint, format, types
