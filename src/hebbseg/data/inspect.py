@@ -121,7 +121,7 @@ def _check_values(image: np.ndarray, case: Case) -> list[Problem]:
     name = _file(case)
     if image.dtype.kind == "f" and not np.isfinite(image).all():
         n = int((~np.isfinite(image)).sum())
-        return [Problem(name, f"{n} pixel value(s) are NaN or infinite", "Replace them with finite values.", fatal=True)]
+        return [Problem(name, f"NaN or infinite values in {n} pixel(s)", "Replace them with finite values.", fatal=True)]
     if image.min() == image.max():
         return [Problem(name, f"every pixel is {image.flat[0]}", "Remove the image unless it is meant to be blank.")]
     return []

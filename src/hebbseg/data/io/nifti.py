@@ -42,11 +42,7 @@ def read_image(path: Path) -> Image:
     array = np.moveaxis(values.reshape(*shape, -1), -1, 0)  # (X, Y[, Z], …) → (X, Y[, Z], C) → (C, X, Y[, Z])
     geometry = NiftiGeometry(kind=type(volume), affine=volume.affine, header=volume.header.copy(), shape=volume.shape[:3])
     return Image(
-        array=np.ascontiguousarray(array),
-        path=path,
-        spacing_mm=_spacing_mm(volume, len(shape)),
-        axes="xyz",
-        geometry=geometry,
+        array=np.ascontiguousarray(array), path=path, spacing_mm=_spacing_mm(volume, len(shape)), axes="xyz", geometry=geometry
     )
 
 

@@ -88,9 +88,7 @@ def _only_series(file: tifffile.TiffFile, path: Path) -> Any:
     if len(file.series) != 1:
         shapes = ", ".join(str(series.shape) for series in file.series[:4])
         raise DataError(
-            path,
-            f"{len(file.series)} images of different shapes ({shapes})",
-            "Export the image to segment to a separate file.",
+            path, f"{len(file.series)} images of different shapes ({shapes})", "Export the image to segment to a separate file."
         )
     return file.series[0]
 

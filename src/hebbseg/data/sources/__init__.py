@@ -63,9 +63,7 @@ def open_source(
     if label_map is not None and (mask_threshold is not None or instances):
         raise HebbsegError("--label-map cannot be combined with --mask-threshold or --instances. Use only one of them.")
     masks = MaskOptions(
-        label_map=None if label_map is None else parse_label_map(label_map),
-        threshold=mask_threshold,
-        instances=instances,
+        label_map=None if label_map is None else parse_label_map(label_map), threshold=mask_threshold, instances=instances
     )
     path = _folder(Path(place).expanduser())
     source: Source = _function(name or _detect(path, str(spec)))(path, masks)

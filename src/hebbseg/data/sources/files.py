@@ -190,7 +190,7 @@ class FileSource:
             return np.repeat(array, 3, axis=0)  # (1, *spatial) → (3, *spatial)
         raise DataError(
             case.image[0],
-            f"{len(array)} channel(s) in a data set of {channels} channel(s)",
+            f"{len(array)}-channel image in a {channels}-channel data set",
             "Convert or remove the image. Only grayscale and color images can be mixed.",
         )
 

@@ -70,10 +70,7 @@ class PhantomSource:
         self.name = f"phantom:{kind}?n={n}&size={_joined(size)}&seed={seed}"
         self.spatial_dims = len(size)
         self.channels = recipe.channels
-        self.classes = (
-            ClassInfo(index=0, value=0, name="background"),
-            ClassInfo(index=1, value=1, name=recipe.foreground),
-        )
+        self.classes = (ClassInfo(index=0, value=0, name="background"), ClassInfo(index=1, value=1, name=recipe.foreground))
         self.problems: tuple[Problem, ...] = ()
         spacing = None if recipe.field_mm is None else tuple(recipe.field_mm / side for side in size)
         patients = -(-n // recipe.per_patient)

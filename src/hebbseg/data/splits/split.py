@@ -90,12 +90,7 @@ class Split:
         return split
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "provenance": asdict(self.provenance),
-            "training": asdict(self.training),
-            "test": self.test,
-        }
+        return {"format": FORMAT, "provenance": asdict(self.provenance), "training": asdict(self.training), "test": self.test}
 
 
 def make_split(
@@ -200,13 +195,7 @@ def _check_options(folds: int | None, fold: int | None, validation: float, test:
 
 
 def _test_side(
-    name: str,
-    cases: list[Case],
-    folds: int | None,
-    fold: int | None,
-    test: str | float,
-    seed: int,
-    notes: list[str],
+    name: str, cases: list[Case], folds: int | None, fold: int | None, test: str | float, seed: int, notes: list[str]
 ) -> tuple[list[Case], list[Case], str]:
     """Return the training set, the test set and how the test set was chosen."""
     published = [case for case in cases if case.subset == "test"]
