@@ -65,7 +65,7 @@ def test_check_prints_a_table_and_draws_a_sheet(
     (tmp_path / "mine" / "images" / "d.png").write_bytes(b"")
     assert run(monkeypatch, "check", "mine") == 0
     shown = capsys.readouterr().out
-    for words in ("with mask", "foreground", "d.png", "zero bytes", "mine-check.png"):
+    for words in ("with mask", "foreground", "d.png", "empty file", "mine-check.png"):
         assert words in shown
     assert (tmp_path / "mine-check.png").is_file()
     assert run(monkeypatch, "check", "mine", "--no-sheet", "--group", "^(.)", "--label-map", "gland=255") == 0

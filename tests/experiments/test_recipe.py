@@ -67,7 +67,7 @@ def written(folder: Path, text: str) -> Path:
         ("seed = [0, 1]", "fold = [0, 1]", "fold=0: of how many?"),
         ("updates = 3", "folds = 5\nfold = 5", "fold=5, folds=5"),
         ("updates = 3", 'folds = 5\ntest = "official"', "a fold is the test side already"),
-        ("updates = 3", 'labelled = "ten"', "labelled='ten': allowed are a share"),
+        ("updates = 3", 'labelled = "ten"', "labelled='ten': allowed are a fraction"),
         ("updates = 3", "labelled = 0", "labelled=0: no run of a grid can do without masks"),
         ("phantom:glands?n=12", "phantom:glnds?n=12", "Did you mean 'glands'?"),
         ("phantom:glands?n=12&size=32", "glas:nowhere", "nowhere not found"),
