@@ -82,4 +82,4 @@ def test_a_recipe_that_cannot_be_read_leaves_nothing_out_and_is_named(tmp_path: 
     results = read_results([tmp_path])
     assert len(results.runs) == 4 and results.strangers == 0
     ((reason, path),) = [(each.reason, each.folder) for each in results.unread]
-    assert path == tmp_path / "recipe.toml" and "all counted" in reason and "not TOML" in reason
+    assert path == tmp_path / "recipe.toml" and "all counted" in reason and "not a valid TOML file" in reason
