@@ -1,6 +1,7 @@
 """A run decodes every file once, and training never sees a test case."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,16 @@ OPTIONS = {
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Every file that is decoded, in order. Several threads decode, so it is a list: appending is atomic."""
     paths: list[Path] = []
-    for module, name in ((files, "read_image"), (files, "read_labels"), (classes, "read_labels")):
 
-        def counted(path: Path, *args: Any, _read: Any = getattr(module, name), **options: Any) -> Any:
+    def counted(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        def read_and_count(path: Path) -> Any:
             paths.append(Path(path))
-            return _read(path, *args, **options)
+            return read(path)
 
-        monkeypatch.setattr(module, name, counted)
+        return read_and_count
+
+    for module, name in ((files, "read_image"), (files, "read_labels"), (classes, "read_labels")):
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
     return paths
 
 
