@@ -47,7 +47,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(HebbsegError, match=r"the disk is full.*The one before it is whole"):
+    with pytest.raises(HebbsegError, match=r"the disk is full.*The previous one is intact"):
         save_checkpoint(path, {"step": 2})
     assert load_checkpoint(path) == {"step": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
