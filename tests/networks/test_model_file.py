@@ -54,7 +54,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HebbsegError, match=r"nothing\.safetensors: there is no such file"):
+    with pytest.raises(HebbsegError, match=r"nothing\.safetensors: no such file"):
         load_model(tmp_path / "nothing.safetensors")
 
 
