@@ -106,7 +106,7 @@ def pretrain(
             with plasticity, forward_until(network, last) as forward:
                 optimizer, epoch = _optimizer(plasticity, settings), 0
                 parts: dict[str, Any] = {"network": network, "plasticity": plasticity, "optimizer": optimizer}
-                if state is not None and phase == first_phase:  # replaces what entering the block has normalized
+                if state is not None and phase == first_phase:  # replaces the filters normalized on entry
                     epoch = state["epoch"]
                     for name, part in parts.items():
                         part.load_state_dict(state[name])

@@ -73,13 +73,8 @@ def train_pretext(pretext: Pretext, images: Callable[[int], Tensor], *, session:
 
 
 def _state(step: int, seed: int, module: nn.Module, optimizer: torch.optim.Optimizer, history: list[Row]) -> State:
-    return {
-        "step": step,
-        "seed": seed,
-        "pretext": module.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "history": list(history),
-    }
+    states = {"pretext": module.state_dict(), "optimizer": optimizer.state_dict()}
+    return {"step": step, "seed": seed, **states, "history": list(history)}
 
 
 def _average_gradients(module: nn.Module) -> None:

@@ -96,13 +96,7 @@ def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> P
 
 
 def measure(
-    segmenter: Predictor,
-    source: Source,
-    cases: Sequence[str],
-    folder: Path,
-    *,
-    reporter: Reporter,
-    warning: str | None = None,
+    segmenter: Predictor, source: Source, cases: Sequence[str], folder: Path, *, reporter: Reporter, warning: str | None = None
 ) -> dict[str, Any]:
     """Evaluate the cases, write ``metrics.csv``, ``summary.json`` and ``worst.png``, and return the summary."""
     worst: list[tuple[float, int, np.ndarray]] = []
@@ -180,8 +174,7 @@ class _OtherChannels:
         self._source = source
         self._segmenter = segmenter
         self.channels = segmenter.in_channels
-        # A name of its own, because the cache of preprocessed images is keyed by it.
-        self.name = f"{source.name} with {self.channels} channels"
+        self.name = f"{source.name} with {self.channels} channels"  # a different key in the cache of preprocessed images
         self.cases: tuple[Case, ...] = source.cases
         self.problems: tuple[Problem, ...] = source.problems
         self.spatial_dims = source.spatial_dims

@@ -60,8 +60,7 @@ def _check_forward(settings: Settings, source: Source) -> None:
     elif settings.data.size == "auto" and dims == 2:
         sides.append(SIZE_2D)
     size = for_all_axes(sides[0] if sides else ANY_SIZE[:dims], dims)
-    images = torch.zeros(2, source.channels, *size)
-    called_layers(network, images, name=settings.network.name, out_channels=2)
+    called_layers(network, torch.zeros(2, source.channels, *size), name=settings.network.name, out_channels=2)
 
 
 def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -> Split:

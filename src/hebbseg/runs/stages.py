@@ -104,12 +104,11 @@ def train_stages(
 
 
 def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, first: Initialized) -> None:
-    if not folder.writes:
-        return
-    if first.diagnostics:
+    if folder.writes and first.diagnostics:
         write_json(folder / "pretrain.json", as_dict(first.diagnostics))
-    described = {"network": context.network_options(len(context.source.classes))}
-    save_model(folder / "pretrained.safetensors", network.state_dict(), described)
+    if folder.writes:
+        described = {"network": context.network_options(len(context.source.classes))}
+        save_model(folder / "pretrained.safetensors", network.state_dict(), described)
 
 
 def _validator(context: RunContext) -> Callable[[nn.Module], float]:

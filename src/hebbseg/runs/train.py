@@ -105,8 +105,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
             session = stage1_session(settings, folder, state, reporter, request)
             network, first = context.initialize(2, settings.seed, session)
         if fabric.global_rank == 0:
-            described = {"network": context.network_options(2), "init": settings.pretrain.init}
-            save_model(path, network.state_dict(), described)
+            save_model(path, network.state_dict(), {"network": context.network_options(2), "init": settings.pretrain.init})
             folder.save_rows("history.csv", first.history)
             write_json(folder / "pretrain.json", as_dict(first.diagnostics))
             _close(folder)

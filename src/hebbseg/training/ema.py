@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterable
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +22,6 @@ class WeightAverage:
         self.decay = decay
         self.updates = 0
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
-
-    def to(self, device: torch.device) -> Self:
-        self.network.to(device)
-        return self
 
     @torch.no_grad()
     def include(self, network: nn.Module) -> None:

@@ -85,7 +85,9 @@ class _Training:
         self.settings = settings
         self.fabric = fabric
         self.optimizer: Any = _optimizer(method, settings)
-        self.average = WeightAverage(method.network, settings.ema).to(fabric.device) if settings.ema else None
+        self.average = WeightAverage(method.network, settings.ema) if settings.ema else None
+        if self.average is not None:
+            self.average.network.to(fabric.device)
         self.log = _Log(every=rows_every)
         self.best: dict[str, Any] = {"dice": -1.0, "network": None, "looks_since": 0}
         self.done = 0
