@@ -126,10 +126,10 @@ class _Evil:
 def test_a_pickle_named_like_a_model_is_refused_and_not_executed(tmp_path: Path):
     evil = tmp_path / "model.safetensors"
     evil.write_bytes(pickle.dumps(_Evil(tmp_path / "executed")))
-    with pytest.raises(HebbsegError, match=r"model\.safetensors: this is not a model of ours"):
+    with pytest.raises(HebbsegError, match=r"model\.safetensors: not a hebbseg model"):
         Segmenter.load(evil)
     torch.save({"weights": _Evil(tmp_path / "executed")}, evil)
-    with pytest.raises(HebbsegError, match="not a model of ours"):
+    with pytest.raises(HebbsegError, match="not a hebbseg model"):
         Segmenter.load(tmp_path)
     assert not (tmp_path / "executed").exists()
     pickle.loads(pickle.dumps(_Evil(tmp_path / "executed")))
@@ -142,12 +142,12 @@ def test_a_damaged_or_foreign_model_is_refused(tmp_path: Path):
     with pytest.raises(HebbsegError, match="no such file"):
         Segmenter.load(tmp_path / "model.safetensors")
     save_file({"weight": torch.zeros(3)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(HebbsegError, match="not a model of ours"):
+    with pytest.raises(HebbsegError, match="not a hebbseg model"):
         Segmenter.load(tmp_path / "foreign.safetensors")
     tiny_segmenter().save(tmp_path / "model.safetensors")
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(HebbsegError, match="not a model of ours"):
+    with pytest.raises(HebbsegError, match="not a hebbseg model"):
         Segmenter.load(tmp_path / "model.safetensors")
 
 

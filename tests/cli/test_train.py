@@ -35,7 +35,7 @@ def test_a_run_says_what_came_out_and_where_it_is(
     assert f"Dice {100 * summary['dice']['mean']:.1f}" in out
     for name in ("model.safetensors", "metrics.csv", "summary.json", "progress.png", "test.png"):
         assert name in out
-    assert "done already" in err
+    assert "already complete" in err
     settings = json.loads((run_folder / "run.json").read_text(encoding="utf-8"))["settings"]
     assert (settings["labelled"], settings["seed"], settings["features"]) == ("25%", 3, [4, 8])
     assert (settings["labelled_batch"], settings["pretrain_epochs"]) == (2, 1)

@@ -111,9 +111,9 @@ def test_same_seed_same_answer_and_features_are_left_alone() -> None:
 
 def test_errors_say_what_to_do() -> None:
     examples = shapes(1, (16, 16), 1)
-    with pytest.raises(HebbsegError, match="no image with a mask"):
+    with pytest.raises(HebbsegError, match="fit is empty"):
         linear_probe(pyramid, [], examples, n_classes=2, generator=seeded())
-    with pytest.raises(HebbsegError, match="no held-out"):
+    with pytest.raises(HebbsegError, match="held_out is empty"):
         linear_probe(pyramid, examples, [], n_classes=2, generator=seeded())
     with pytest.raises(HebbsegError, match=r"image has shape \(2, 16, 16\) and mask \(16, 15\)"):
         linear_probe(pyramid, [(examples[0][0], examples[0][1][:, 1:])], examples, n_classes=2, generator=seeded())

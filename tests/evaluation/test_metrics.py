@@ -119,13 +119,13 @@ def test_errors_say_what_was_found_and_what_to_do() -> None:
             hd95(mask, wrong)
     with pytest.raises(HebbsegError, match=r"shape \(1, 1, 4, 4\).*batch and channel"):
         asd(mask[None, None], mask[None, None])
-    with pytest.raises(HebbsegError, match=r"spacing is \(1, 1, 1\); it is one positive number, or 2"):
+    with pytest.raises(HebbsegError, match=r"spacing is \(1, 1, 1\); expected one positive number, or 2"):
         hd95(mask, mask, (1, 1, 1))
     with pytest.raises(HebbsegError, match="spacing is -1"):
         hd95(mask, mask, -1)
     with pytest.raises(HebbsegError, match="Did you mean 'pooled'"):
         hd95(mask, mask, definition="pool")
-    with pytest.raises(HebbsegError, match=r"class indices 0 … 3; with n_classes = 3 they are 0 … 2"):
+    with pytest.raises(HebbsegError, match=r"class indices 0 … 3; with n_classes = 3, allowed are 0 … 2"):
         case_metrics(mask, np.diag([0, 1, 2, 3]), 3)
     with pytest.raises(HebbsegError, match="argmax"):
         case_metrics(mask.astype(float), mask, 3)

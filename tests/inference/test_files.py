@@ -76,7 +76,7 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path, model: Path, monkey
     assert read_labels(tmp_path / "out" / "a.png").values.shape == (20, 28)
     before = image.read_bytes()
     assert command(monkeypatch, "predict", model, tmp_path / "new", "-o", tmp_path / "new", "--overwrite") == 2
-    assert "one of the images" in capsys.readouterr().err
+    assert "is an input image" in capsys.readouterr().err
     assert image.read_bytes() == before
 
 

@@ -259,7 +259,7 @@ def test_errors_say_what_to_do() -> None:
     network, image = small_unet(), random_image(16, 16)
     with pytest.raises(HebbsegError, match=r"image has shape \(1, 2, 16, 16, 1\).*without a batch"):
         predict_probabilities(network, image[None, ..., None])
-    with pytest.raises(HebbsegError, match=r"window is \(8, 8, 8\); it is one positive number or 2"):
+    with pytest.raises(HebbsegError, match=r"window is \(8, 8, 8\); expected one positive number or 2"):
         predict_probabilities(network, image, window=(8, 8, 8))
     with pytest.raises(HebbsegError, match=r"overlap is 1\.0"):
         predict_probabilities(network, image, window=8, overlap=1.0)
@@ -273,7 +273,7 @@ def test_errors_say_what_to_do() -> None:
         predict_probabilities([], image)
     with pytest.raises(HebbsegError, match="one channel"):
         predict_probabilities(OneChannel(), image)
-    with pytest.raises(HebbsegError, match=r"made \(1, 2, 8, 16\) of an input \(1, 2, 16, 16\)"):
+    with pytest.raises(HebbsegError, match=r"returned \(1, 2, 8, 16\) for an input \(1, 2, 16, 16\)"):
         predict_probabilities(Halving(), image)
-    with pytest.raises(HebbsegError, match=r"classes_out has shape \(16, 15\).*asks for \(16, 16\)"):
+    with pytest.raises(HebbsegError, match=r"classes_out has shape \(16, 15\).*must be \(16, 16\)"):
         predict_streaming(network, image.numpy(), np.zeros((16, 15), np.uint8), window=8)

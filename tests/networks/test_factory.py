@@ -87,7 +87,7 @@ def test_layers_by_wildcard() -> None:
     network, images = monai("BasicUNet"), torch.randn(1, 1, 32, 32)
     chosen, _ = choose_layers(network, images, ("down_[12]*",), name="n", out_channels=3)
     assert len(chosen) == 4 and all(name.startswith(("down_1.", "down_2.")) for name in chosen)
-    with pytest.raises(HebbsegError, match=r"layers=encoder: no layer of n has such a name"):
+    with pytest.raises(HebbsegError, match=r"layers=encoder: no layer of n matches"):
         choose_layers(network, images, ("encoder",), name="n", out_channels=3)
 
 

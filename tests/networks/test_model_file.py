@@ -47,14 +47,14 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(HebbsegError, match=r"the disk is full.*The one before it is whole"):
+    with pytest.raises(HebbsegError, match=r"the disk is full.*The previous one is intact"):
         save_checkpoint(path, {"step": 2})
     assert load_checkpoint(path) == {"step": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HebbsegError, match=r"nothing\.safetensors: there is no such file"):
+    with pytest.raises(HebbsegError, match=r"nothing\.safetensors: no such file"):
         load_model(tmp_path / "nothing.safetensors")
 
 

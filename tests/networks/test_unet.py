@@ -4,7 +4,7 @@ from torch import nn
 
 from hebbseg import UNet
 from hebbseg.errors import HebbsegError
-from hebbseg.networks.unet import MaxPool, normalisation
+from hebbseg.networks.unet import MaxPool, normalization
 
 SMALL = {"features": (4, 6, 8)}
 
@@ -27,7 +27,7 @@ def test_any_volume_size(size: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("channels", "groups"), [(1, 1), (4, 4), (6, 6), (8, 8), (12, 6), (13, 1), (24, 8), (64, 8)])
 def test_group_norm_takes_any_number_of_channels(channels: int, groups: int) -> None:
-    layer = normalisation("group", 2, channels)
+    layer = normalization("group", 2, channels)
     assert isinstance(layer, nn.GroupNorm) and layer.num_groups == groups
 
 

@@ -231,7 +231,7 @@ def test_options_are_checked_and_get_their_types():
         ("vae", {"betta": 1}, "Init vae has no option 'betta'. Did you mean 'beta'"),
         ("superpix", {"segments": "grid"}, "Init superpix, option segments='grid'.*'auto', 'felzenszwalb' or 'slic'"),
         ("superpix", {"rate": 0}, "option rate=0 .*greater than 0"),
-        ("hebbian", {"beta": 1}, "init hebbian has no options of its own"),
+        ("hebbian", {"beta": 1}, "init hebbian has no options"),
     ],
 )
 def test_bad_options_are_named(name, options, words):
@@ -240,5 +240,5 @@ def test_bad_options_are_named(name, options, words):
 
 
 def test_felzenszwalb_is_for_pictures():
-    with pytest.raises(HebbsegError, match="segments='felzenszwalb': it is for 2D"):
+    with pytest.raises(HebbsegError, match="segments='felzenszwalb': for 2D only"):
         SuperpixelEpisodes(network=network(dims=3), segments="felzenszwalb")

@@ -48,11 +48,11 @@ def test_cases_of_the_training_are_measured_with_a_warning(run_folder: Path, tmp
     monkeypatch.chdir(tmp_path)
     assert command(monkeypatch, "evaluate", run_folder / "model.safetensors", GLANDS) == 0
     err = capsys.readouterr().err
-    assert "8 of the 12 cases" in err and "3 of them with their masks" in err and "flatters" in err
+    assert "8 of the 12 cases" in err and "3 of them with their masks" in err and "optimistic bias" in err
     (folder,) = tmp_path.iterdir()
     assert folder.name.endswith("-evaluation")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    assert summary["n"] == 12 and "flatters" in summary["warning"]
+    assert summary["n"] == 12 and "optimistic bias" in summary["warning"]
     with (folder / "metrics.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 12
 
@@ -104,7 +104,7 @@ def test_classes_must_agree(tmp_path: Path):
         fitting_source(source, tiny_segmenter(classes=named(("background", 0), ("a", 1), ("b", 2))))
     relabelled = open_source(tmp_path, label_map="background=0;gland=255")
     fitting_source(relabelled, tiny_segmenter(classes=named(("background", 0), ("gland", 1))))
-    with pytest.raises(HebbsegError, match="not those of the model"):
+    with pytest.raises(HebbsegError, match="differ from the model's"):
         fitting_source(relabelled, tiny_segmenter(classes=named(("background", 0), ("nucleus", 255))))
     with pytest.raises(HebbsegError, match="is 2D and the model 3D"):
         fitting_source(source, replace(tiny_segmenter(dims=3, size=None)))

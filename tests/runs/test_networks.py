@@ -87,9 +87,9 @@ def _settings(**options: object) -> dict[str, object]:
         ({"method": "cct"}, "Method cct uses feature maps of the UNet's encoder"),
         ({"init": "vae"}, "init=vae trains the UNet's encoder and decoder"),
         ({"network": "monai.networks.nets.Nothing"}, "cannot be imported"),
-        ({"norm": "batch"}, r"norm: only the UNet reads it.*network_options"),
-        ({"levels": "all"}, r"levels: only the UNet reads it.*Set layers"),
-        ({"network": MINE}, "features: only the UNet reads it"),
+        ({"norm": "batch"}, r"norm: only the UNet has this setting.*network_options"),
+        ({"levels": "all"}, r"levels: only the UNet has this setting.*Set layers"),
+        ({"network": MINE}, "features: only the UNet has this setting"),
         ({"network": "unet", "network_options": {"norm": "batch"}}, "the UNet has none"),
     ],
 )

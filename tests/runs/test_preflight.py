@@ -31,7 +31,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"labelled": "1.5"}, r"labelled='1\.5'.*such as 10% or 0\.1"),
         ({"labelled": "ten"}, r"labelled='ten'.*such as 10% or 0\.1.*such as 8\)\.$"),
         ({"labelled": "50"}, "labelled=50, but the training set has 5 cases"),
-        ({"labelled": "0"}, "labelled=0: no training case has a mask"),
+        ({"labelled": "0"}, "labelled=0: no training case has a usable mask"),
         ({"levels": "7-9"}, "levels='7-9': a network of 2 levels has none"),
         ({"levels": "3-2"}, "levels='3-2'"),
         ({"test": "official"}, "test='official', but no case is marked"),
@@ -79,10 +79,10 @@ def test_levels_do_not_matter_where_nothing_learns_in_stage_1():
 def test_a_folder_that_is_taken_is_said_before_images_are_read(data: Path, tmp_path: Path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("mine")
-    with pytest.raises(HebbsegError, match="is not empty and holds no run"):
+    with pytest.raises(HebbsegError, match="is not empty and contains no run"):
         Segmenter.train(data, tmp_path / "run", quiet=True, **GIVEN)
     (tmp_path / "run" / "run.json").write_text('{"status": "done"}')
-    with pytest.raises(HebbsegError, match=r"holds a run already \(done\)"):
+    with pytest.raises(HebbsegError, match=r"already contains a run \(done\)"):
         Segmenter.train(data, tmp_path / "run", quiet=True, **GIVEN)
 
 

@@ -103,7 +103,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_weights(finished: Path, tm
 
 
 def test_a_finished_run_is_not_overwritten_and_resuming_it_just_loads(finished: Path) -> None:
-    with pytest.raises(HebbsegError, match=r"holds a run already \(done\).*--resume"):
+    with pytest.raises(HebbsegError, match=r"already contains a run \(done\).*--resume"):
         train(finished)
     assert isinstance(Segmenter.train(DATA, finished, resume=True, quiet=True, **TINY), Segmenter)
 
@@ -351,9 +351,9 @@ def test_what_is_wrong_is_found_before_further_processes_start(
 ) -> None:
     monkeypatch.setattr(Fabric, "launch", lambda self: pytest.fail("launched"))
     two = {"devices": 2, "accelerator": "cpu"}
-    with pytest.raises(HebbsegError, match="holds a run already"):
+    with pytest.raises(HebbsegError, match="already contains a run"):
         train(finished, **two)
-    with pytest.raises(HebbsegError, match="no training case has a mask"):
+    with pytest.raises(HebbsegError, match="no training case has a usable mask"):
         train(tmp_path / "run", labelled="0", **two)
 
 

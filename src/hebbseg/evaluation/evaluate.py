@@ -1,4 +1,4 @@
-"""A segmenter measured on cases with masks: one row per case and class, and their summary."""
+"""Evaluation of a segmenter on cases with masks: one row per case and class, and a summary."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 class Predictor(Protocol):
-    """What `evaluate` needs of a segmenter."""
+    """The part of a segmenter that `evaluate` uses."""
 
     @property
     def preprocessing(self) -> Preprocessing: ...
@@ -32,15 +32,14 @@ def evaluate(
     look: Callable[[np.ndarray, np.ndarray, np.ndarray], None] = lambda image, prediction, target: None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Row], dict[str, Any]]:
-    """Predicts each case (argmax, no threshold) at the size the segmenter works at, and measures it there.
+    """Predict each case (argmax) at the segmenter's working size and compute its metrics there.
 
-    Distances are in mm if every case has a spacing (scaled along where the segmenter resizes), else in pixels of the
-    working size.
+    Distances are in mm if every case has a spacing (adjusted for resizing), else in pixels of the working size.
 
     Args:
-        store: has these cases already, preprocessed as for this segmenter; default: they are read.
-        look: is shown each prepared image (C, *S), prediction and target (*S).
-        report: is told (cases done, cases in all).
+        store: contains these cases, preprocessed for this segmenter; default: they are read from ``source``.
+        look: called with each preprocessed image (C, *S), prediction and target (*S).
+        report: called with (cases done, total cases).
     """
     store = store or CaseStore(source=source, preprocessing=segmenter.preprocessing, images=ids, masks=ids)
     spacings = {case.id: case.spacing_mm for case in source.cases if case.id in set(ids)}
@@ -59,7 +58,7 @@ def evaluate(
 
 
 def describe_summary(summary: dict[str, Any]) -> str:
-    """One line for people: percentages, with the half-width of the 90 % interval over cases."""
+    """Return a line of text: percentages, with the half-width of the 90 % interval over cases."""
 
     def share(name: str) -> str:
         value = summary[name]

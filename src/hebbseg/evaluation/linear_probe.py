@@ -1,4 +1,4 @@
-"""Linear probe: how much of the segmentation a single linear layer can read from frozen features, level by level."""
+"""Linear probe: segmentation by a single linear layer on frozen features, for each level."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -26,31 +26,30 @@ def linear_probe(
     penalty: float = 1e-3,
     multiple_of: int = 16,
 ) -> dict[str, float]:
-    """Fits one linear layer per feature map on a few pixels with known class, and measures Dice on other images.
+    """Fit one linear layer per feature map on a few labelled pixels, and compute its Dice on held-out images.
 
-    For each map, with f̃ the features standardised and linearly interpolated to the image's pixels,
+    For each map, with f̃ the features standardized and linearly interpolated to the image's pixels,
 
         min over W, b of  −mean log softmax(W f̃ + b)[class] + penalty · ‖W‖²
 
-    which is convex; L-BFGS finds its minimum. The masks keep their size: interpolation and the linear layer commute, so
-    features are interpolated only at the pixels that are fitted, and on held-out images the layer is applied to the small
-    map and its logits are enlarged. The fitted pixels are balanced: as many from each class, where an image has them.
+    which is convex and minimized by L-BFGS. Interpolation and the linear layer commute: features are interpolated only at
+    the fitted pixels, and on held-out images the logits are interpolated. The fitted pixels are balanced over classes.
 
     Args:
-        features: gives {name: (1, C, *s)} for (1, channels, *S), without gradient; a network's must be in eval mode.
-        fit: pairs of image (channels, *S) and mask (*S) of class indices, two or three spatial axes, any sizes.
-        held_out: pairs to measure Dice on.
-        n_classes: number of classes, background (0) included.
+        features: maps (1, channels, *S) to {name: (1, C, *s)}; networks must be in evaluation mode.
+        fit: pairs of image (channels, *S) and mask (*S) of class indices, with two or three spatial axes.
+        held_out: pairs to compute Dice on.
+        n_classes: number of classes, including background (0).
         generator: chooses the pixels.
-        pixels_per_image: fitted of each image.
+        pixels_per_image: number of fitted pixels per image.
         penalty: weight of ‖W‖².
-        multiple_of: images are padded to such a size (border repeated at the far sides), so that maps divide it evenly.
+        multiple_of: images are padded to multiples of this (border repeated at the far sides).
 
     Returns:
         {name: Dice}, the mean over held-out images of the mean over foreground classes, in the order of ``features``.
     """
     if not fit:
-        raise HebbsegError("The probe has no image with a mask to fit; give at least one.")
+        raise HebbsegError("fit is empty: the probe needs at least one image with a mask.")
     samples: dict[str, list[Tensor]] = {}
     classes: list[Tensor] = []
     for image, mask in fit:
@@ -72,37 +71,37 @@ def linear_probe(
             per_class = [dice(predicted == k, mask == k) for k in range(1, n_classes)]
             scores[name].append(sum(per_class) / len(per_class))
     if not all(scores.values()):
-        raise HebbsegError("The probe has no held-out image to measure; give at least one.")
+        raise HebbsegError("held_out is empty: the probe needs at least one image with a mask to evaluate.")
     return {name: sum(values) / len(values) for name, values in scores.items()}
 
 
 def fit_linear(x: Tensor, y: Tensor, *, n_classes: int, penalty: float) -> tuple[Tensor, Tensor]:
-    """Multinomial logistic regression on standardised features, returned as a layer for the features as they are.
+    """Fit a multinomial logistic regression on standardized features.
 
     Args:
         x: (n, C) features.
         y: (n) class indices.
-        penalty: weight of the squared norm of the standardised features' weights.
+        penalty: weight of the squared norm of the weights for standardized features.
 
     Returns:
-        Weights (n_classes, C) and bias (n_classes), float32.
+        Weights (n_classes, C) and bias (n_classes) for the original features, float32.
     """
     x = x.double()
     mean, scale = x.mean(dim=0), x.std(dim=0, correction=0)
-    scale = torch.where(scale > 1e-6 * (mean.abs() + 1e-6), scale, torch.ones_like(scale))  # a dead unit stays silent
-    standardised = (x - mean) / scale
+    scale = torch.where(scale > 1e-6 * (mean.abs() + 1e-6), scale, torch.ones_like(scale))  # constant features
+    standardized = (x - mean) / scale
     weight = torch.zeros(n_classes, x.shape[1], dtype=x.dtype, device=x.device, requires_grad=True)
     bias = torch.zeros(n_classes, dtype=x.dtype, device=x.device, requires_grad=True)
-    optimiser = torch.optim.LBFGS([weight, bias], max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
-        optimiser.zero_grad()
-        value = F.cross_entropy(standardised @ weight.T + bias, y) + penalty * weight.square().sum()
+        optimizer.zero_grad()
+        value = F.cross_entropy(standardized @ weight.T + bias, y) + penalty * weight.square().sum()
         value.backward()
         return value
 
     with torch.enable_grad():
-        optimiser.step(loss)
+        optimizer.step(loss)
     weight, bias = weight.detach() / scale, bias.detach()
     return weight.float(), (bias - weight @ mean).float()
 
@@ -115,8 +114,8 @@ def _features(features: Features, image: Tensor) -> dict[str, Tensor]:
 def _checked_mask(image: Tensor, mask: Tensor, n_classes: int) -> Tensor:
     if mask.ndim not in _INTERPOLATION or image.shape[1:] != mask.shape:
         raise HebbsegError(
-            f"image has shape {tuple(image.shape)} and mask {tuple(mask.shape)}; they are (C, *S) and (*S) "
-            "with two or three spatial axes."
+            f"image has shape {tuple(image.shape)} and mask {tuple(mask.shape)}; expected (C, *S) and (*S) with two or three "
+            "spatial axes."
         )
     if mask.min() < 0 or mask.max() >= n_classes:
         raise HebbsegError(f"mask has classes {mask.min()} … {mask.max()}; allowed are 0 … {n_classes - 1}.")
@@ -124,7 +123,7 @@ def _checked_mask(image: Tensor, mask: Tensor, n_classes: int) -> Tensor:
 
 
 def _balanced_positions(mask: Tensor, n_classes: int, n_pixels: int, generator: torch.Generator) -> Tensor:
-    """(n, spatial axes) indices of pixels, the same number from every class that has as many."""
+    """Return (n, spatial axes) indices of pixels, equally many from every class that has enough."""
     chosen = []
     for index in range(n_classes):
         of_class = (mask == index).nonzero()
@@ -135,16 +134,14 @@ def _balanced_positions(mask: Tensor, n_classes: int, n_pixels: int, generator: 
 
 def _pad(image: Tensor, multiple_of: int) -> Tensor:
     missing = [(-n) % multiple_of for n in image.shape[1:]]
-    if not any(missing):
-        return image
     sides = [side for m in reversed(missing) for side in (0, m)]  # torch counts from the last axis
-    return F.pad(image[None].float(), sides, mode="replicate")[0]
+    return F.pad(image[None].float(), sides, mode="replicate")[0] if any(missing) else image
 
 
 def _at(feature_map: Tensor, positions: Tensor, size: Sequence[int]) -> Tensor:
-    """The map (1, C, *s), enlarged linearly to ``size``, at n of its pixels: (n, C)."""
+    """Interpolate the map (1, C, *s) linearly to n pixels of an image of ``size``: (n, C)."""
     n_axes = len(size)
-    # Pixel centres on the scale −1 … 1 on which grid_sample sees an image, last axis first.
+    # Pixel centers in the coordinates −1 … 1 of grid_sample, last axis first.
     grid = (2 * positions.to(feature_map) + 1) / feature_map.new_tensor(list(size)) - 1
     grid = grid.flip(1).reshape(1, len(positions), *[1] * (n_axes - 1), n_axes)  # (1, n, 1[, 1], axes)
     sampled = F.grid_sample(feature_map, grid, mode="bilinear", padding_mode="border", align_corners=False)
@@ -152,7 +149,7 @@ def _at(feature_map: Tensor, positions: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _predict(feature_map: Tensor, weight: Tensor, bias: Tensor, size: Sequence[int]) -> Tensor:
-    """The classes (*size) a linear layer sees in a map (1, C, *s)."""
+    """Return the classes (*size) that a linear layer predicts from a map (1, C, *s)."""
     logits = torch.einsum("kc,nc...->nk...", weight, feature_map)
     enlarged = F.interpolate(logits, size=tuple(size), mode=_INTERPOLATION[len(size)], align_corners=False)[0]
     return (enlarged + bias.reshape(-1, *[1] * len(size))).argmax(dim=0)

@@ -1,4 +1,4 @@
-"""Surfaces of binary masks and the distances between them, exact, in two or three dimensions."""
+"""Surfaces of binary masks and exact distances between them, in 2D and 3D."""
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
@@ -6,10 +6,10 @@ from scipy.spatial import KDTree
 
 
 def bounding_box(mask: np.ndarray) -> tuple[slice, ...]:
-    """The smallest box that holds every true voxel of a mask that has at least one."""
+    """Return the smallest box that contains all foreground voxels of a non-empty mask."""
     box: tuple[slice, ...] = ()
     for axis in range(mask.ndim):
-        # Cropping as we go: each later axis looks only at what the earlier ones left.
+        # Later axes search only within the box found so far.
         others = tuple(other for other in range(mask.ndim) if other != axis)
         used = np.flatnonzero(mask[box].any(axis=others))
         box = (*box, slice(int(used[0]), int(used[-1]) + 1))
@@ -17,29 +17,28 @@ def bounding_box(mask: np.ndarray) -> tuple[slice, ...]:
 
 
 def surface(mask: np.ndarray) -> np.ndarray:
-    """The voxels of a mask with a face neighbour outside it; what lies beyond the image counts as outside.
+    """Return the mask voxels with a face neighbor outside the mask or the image.
 
-    This is ``mask ^ binary_erosion(mask)`` with the cross as structuring element: the surface of medpy
-    (``connectivity=1``) and of MONAI.
+    Equals ``mask ^ binary_erosion(mask)`` with a cross as structuring element, as in medpy (``connectivity=1``) and MONAI.
     """
     interior = mask.copy()
     for axis in range(mask.ndim):
-        inside, whole = np.moveaxis(interior, axis, 0), np.moveaxis(mask, axis, 0)
+        inside, voxels = np.moveaxis(interior, axis, 0), np.moveaxis(mask, axis, 0)
         inside[0] = inside[-1] = False
-        inside[1:] &= whole[:-1]
-        inside[:-1] &= whole[1:]
+        inside[1:] &= voxels[:-1]
+        inside[:-1] &= voxels[1:]
     return mask & ~interior
 
 
 def surface_distances(a: np.ndarray, b: np.ndarray, spacing: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """For each surface voxel of ``a`` the Euclidean distance to the nearest surface voxel of ``b``, and the reverse.
+    """Return the Euclidean distances from each surface voxel of ``a`` to the surface of ``b``, and vice versa.
 
     Args:
-        a, b: boolean masks of one shape, neither of them empty.
-        spacing: the distance between neighbouring voxels along each axis.
+        a, b: boolean masks of the same shape, neither of them empty.
+        spacing: distance between neighboring voxels along each axis.
 
     Returns:
-        Two float64 vectors, as long as the two surfaces have voxels, in no particular order.
+        Two float64 vectors with one entry per surface voxel, in no particular order.
     """
     box = bounding_box(a | b)
     surface_a, surface_b = surface(a[box]), surface(b[box])
@@ -62,11 +61,9 @@ def _to_nearest(sources: np.ndarray, targets: np.ndarray, spacing: tuple[float, 
 
 
 def _voxels_per_query(distance: float, n_axes: int) -> float:
-    """How many voxels a distance transform passes in the time of one search in the tree.
+    """Return the cost of one tree query in voxels of a distance transform, fitted to timings on organs and noise.
 
-    A tree pays per surface voxel, and more when the nearest target is ``distance`` voxels away, for then it must look
-    at the part of the surface that is about as far: ∝ distanceⁿ⁻¹. A transform pays per voxel of the box, whatever it
-    holds. Fitted to timings on hearts, glands, spheres and noise. Both are exact, the choice decides only the time: on
-    a heart the tree is four times faster, on noise or an "everything is foreground" the transform is, up to twenty.
+    A query costs more the farther the nearest target: ∝ distanceⁿ⁻¹ (in voxels). A transform costs the same for every
+    voxel of the box. Both are exact; the tree is four times faster on a heart, the transform up to twenty times on noise.
     """
     return 12.0 + 0.3 * distance ** (n_axes - 1)

@@ -1,8 +1,9 @@
-"""Masks, overlays and uncertainty maps of image files: which files are meant, where results go, one after the other."""
+"""Prediction of image files: inputs, output paths, masks, overlays and uncertainty maps."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +23,13 @@ from hebbseg.inference.large_tiff import is_large, predict_large, preview
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import uncertainty
 
-# An uncertainty map is written the way a mask is: level i of 255 is "class" i.
+# Uncertainty maps are written like masks: level i of 255 is "class" i.
 LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One image to predict. ``name`` is its place below the output folder; ``files`` is empty if it is generated."""
+    """One image to predict. ``name`` is its path below the output folder; ``files`` is empty for generated images."""
 
     name: str
     files: tuple[Path, ...]
@@ -38,16 +39,12 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """Where results go; ``streamed`` from disk to disk, because the image is large."""
+    """Output paths of one image. ``streamed``: the image is large and predicted from disk to disk."""
 
     mask: Path
     overlay: Path | None
     uncertainty: Path | None
     streamed: bool = False
-
-    @property
-    def all(self) -> list[Path]:
-        return [path for path in (self.mask, self.overlay, self.uncertainty) if path is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +54,13 @@ class Outcome:
 
 
 def find_inputs(specs: Sequence[str], *, leave_out: Path | None = None) -> tuple[list[Input], list[Problem]]:
-    """What the user means by files, folders and data sets; and what was found there but cannot be used.
+    """Return the images to predict and the problems found while listing them.
 
     Args:
-        specs: image files, folders, or anything `open_source` takes.
-        leave_out: a folder of results that may lie among the images.
+        specs: image files, folders, or anything `open_source` accepts.
+        leave_out: a folder of results inside a folder of images.
     """
-    files = [Path(spec) for spec in specs if _is_one_image(Path(spec))]
-    inputs = _of_files(files)
+    inputs = _of_files([Path(spec) for spec in specs if _is_one_image(Path(spec))])
     problems: list[Problem] = []
     for spec in specs:
         if not _is_one_image(Path(spec)):
@@ -72,7 +68,7 @@ def find_inputs(specs: Sequence[str], *, leave_out: Path | None = None) -> tuple
             inputs += [_of_case(source, case) for case in source.cases if not _are_results(case, spec, leave_out)]
             problems += source.problems
     if not inputs:
-        raise HebbsegError(f"{', '.join(specs)}: no image found. Give image files or a folder that holds some.")
+        raise HebbsegError(f"{', '.join(specs)}: no image found. Pass image files, or a folder that contains images.")
     return inputs, problems
 
 
@@ -85,37 +81,33 @@ def plan(
     uncertainty_maps: bool = True,
     overwrite: bool = False,
 ) -> list[Targets]:
-    """Where everything goes; an error, before anything is written, if something is there already."""
+    """Return the output paths. Raises, before anything is written, if a file would be overwritten."""
     targets = [_targets(segmenters, each, out, overlays, uncertainty_maps) for each in inputs]
     originals = {path.resolve() for each in inputs for path in each.files}
     taken: dict[Path, Input] = {}
     for each, target in zip(inputs, targets, strict=True):
-        for path in target.all:
+        for path in filter(None, (target.mask, target.overlay, target.uncertainty)):
             if path.resolve() in originals:
-                raise HebbsegError(f"{path} is one of the images, and would be replaced by a mask. Choose another -o.")
+                raise HebbsegError(f"{path} is an input image and would be overwritten by a mask. Choose another -o.")
             if path in taken:
                 raise HebbsegError(
                     f"{_shown(each)} and {_shown(taken[path])} would both be written to {path}. Rename one of them, or "
-                    "predict them into different folders."
+                    "write them to different folders."
                 )
             taken[path] = each
     existing = [path for path in taken if path.exists()]
     if existing and not overwrite:
         raise HebbsegError(
-            f"{out} has {len(existing)} of the results already, first {existing[0]}. Choose another -o, or say "
-            "--overwrite; nothing was written."
+            f"{out} already contains {len(existing)} of the results, first {existing[0]}. Choose another -o, or pass "
+            "--overwrite. Nothing was written."
         )
     return targets
 
 
 def predict_files(
-    segmenters: Sequence[Predictor],
-    inputs: Sequence[Input],
-    targets: Sequence[Targets],
-    *,
-    reporter: Reporter | None = None,
+    segmenters: Sequence[Predictor], inputs: Sequence[Input], targets: Sequence[Targets], *, reporter: Reporter | None = None
 ) -> Outcome:
-    """Predicts one image after the other with the mean of all segmenters; a file that fails does not stop the rest."""
+    """Predict every image with the mean of all segmenters; a failed image does not stop the others."""
     check_ensemble(segmenters)
     reporter = reporter or Quiet()
     masks: list[Path] = []
@@ -132,7 +124,7 @@ def predict_files(
 
 
 def check_ensemble(segmenters: Sequence[Predictor]) -> None:
-    """Raises unless all segmenters tell the same classes apart in the same kind of image."""
+    """Raise unless all segmenters have the same classes, spatial dimensions and order of axes."""
     first = segmenters[0]
     for other in segmenters[1:]:
         for what, a, b in (
@@ -141,11 +133,11 @@ def check_ensemble(segmenters: Sequence[Predictor]) -> None:
             ("order of axes", first.axes, other.axes),
         ):
             if a != b:
-                raise HebbsegError(f"The models of an ensemble differ in {what}: {a} and {b}. Give models that agree.")
+                raise HebbsegError(f"The models of an ensemble differ in {what}: {a} and {b}. Choose models that agree.")
 
 
 def mean_probabilities(segmenters: Sequence[Predictor], image: Image) -> Tensor:
-    """(K, *S), the mean over segmenters."""
+    """Return the mean over segmenters, (K, *S)."""
     total = segmenters[0].probabilities_of_file(image.array, image.axes)
     for segmenter in segmenters[1:]:
         total += segmenter.probabilities_of_file(image.array, image.axes)
@@ -166,8 +158,8 @@ def _predict(segmenters: Sequence[Predictor], each: Input, target: Targets, repo
         probabilities = mean_probabilities(segmenters, image)
         indices = probabilities.argmax(0).numpy().astype(np.uint8)
         if target.uncertainty is not None:
-            doubt = (uncertainty(probabilities) * 255).round().byte().numpy()
-            _write_uncertainty(target.uncertainty, doubt, image)
+            levels = (uncertainty(probabilities) * 255).round().byte().numpy()
+            _write_uncertainty(target.uncertainty, levels, image)
         picture = preview(image, indices) if target.overlay is not None else np.empty(0)
         write_mask(target.mask, indices, image, segmenters[0].classes)
     if target.overlay is not None:
@@ -175,24 +167,24 @@ def _predict(segmenters: Sequence[Predictor], each: Input, target: Targets, repo
     return target.mask
 
 
-def _write_uncertainty(path: Path, doubt: np.ndarray, image: Image) -> None:
+def _write_uncertainty(path: Path, levels: np.ndarray, image: Image) -> None:
     if suffix_of(path) == ".png":
-        _write_png(path, doubt.T if image.axes == "xyz" else doubt)
+        _write_png(path, levels.T if image.axes == "xyz" else levels)
     else:
-        write_mask(path, doubt, image, LEVELS)
+        write_mask(path, levels, image, LEVELS)
 
 
 def _targets(segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool) -> Targets:
     try:
         streamed = len(each.files) == 1 and is_large(each.files[0], segmenters)
     except HebbsegError:
-        streamed = False  # damaged: reading it says so
-    # No PNG holds a volume, and none of a picture that must be streamed can be written piece by piece.
+        streamed = False  # damaged: reading it reports the error
+    # A PNG cannot contain a volume and cannot be written in tiles.
     as_mask = segmenters[0].spatial_dims == 3 or streamed
     return Targets(
         mask=out / f"{each.name}{each.suffix}",
         overlay=out / "overlays" / f"{each.name}.png" if overlays else None,
-        uncertainty=(out / "uncertainty" / f"{each.name}{each.suffix if as_mask else '.png'}" if uncertainty_maps else None),
+        uncertainty=out / "uncertainty" / f"{each.name}{each.suffix if as_mask else '.png'}" if uncertainty_maps else None,
         streamed=streamed,
     )
 
@@ -203,13 +195,10 @@ def _write_png(path: Path, picture: np.ndarray) -> None:
 
 
 def _is_one_image(path: Path) -> bool:
-    return (path.is_file() and not is_archive(path)) or (path.is_dir() and _is_dicom_series(path))
-
-
-def _is_dicom_series(folder: Path) -> bool:
-    if subfolders(folder):
-        return False
-    files = [Path(entry.path) for entry in visible(folder)]
+    """Return whether the path is an image file or a folder of DICOM slices."""
+    if not path.is_dir() or subfolders(path):
+        return path.is_file() and not is_archive(path)
+    files = [Path(entry.path) for entry in visible(path)]
     return bool(files) and all(is_dicom(file) for file in files)
 
 
@@ -221,14 +210,14 @@ def _of_files(files: Sequence[Path]) -> list[Input]:
     for file in files:
         place = file.resolve().parent.relative_to(common)
         name = (place / (stem_of(file) if file.is_file() else file.name)).as_posix()
-        inputs.append(Input(name=name, files=(file,), read=_reading((file,)), suffix=mask_suffix(file)))
+        inputs.append(Input(name=name, files=(file,), read=partial(read_image, file), suffix=mask_suffix(file)))
     return inputs
 
 
 def _of_case(source: Source, case: Case) -> Input:
     if case.image:
-        suffix = mask_suffix(case.image[0])
-        return Input(name=case.id, files=case.image, read=_reading(case.image), suffix=suffix)
+        read = partial(_read_channels, case.image)
+        return Input(name=case.id, files=case.image, read=read, suffix=mask_suffix(case.image[0]))
     suffix = ".png" if source.spatial_dims == 2 else ".tif"
 
     def generated() -> Image:
@@ -237,22 +226,22 @@ def _of_case(source: Source, case: Case) -> Input:
     return Input(name=case.id, files=(), read=generated, suffix=suffix)
 
 
-def _reading(files: tuple[Path, ...]) -> Callable[[], Image]:
-    def read() -> Image:
-        first, *others = [read_image(file) for file in files]
-        if not others:
-            return first
-        for other in others:
-            if other.shape != first.shape:
-                raise DataError(other.path, f"size {other.shape}, but {first.path.name} has {first.shape}", "Mend it.")
-        channels = np.concatenate([first.array, *(other.array for other in others)])
-        return Image(array=channels, path=first.path, spacing_mm=first.spacing_mm, axes=first.axes, geometry=first.geometry)
-
-    return read
+def _read_channels(files: tuple[Path, ...]) -> Image:
+    """Read an image whose channels are one or more files."""
+    images = [read_image(file) for file in files]
+    first = images[0]
+    if len(images) == 1:
+        return first
+    for other in images[1:]:
+        if other.shape != first.shape:
+            remedy = "All channels of an image must have the same size."
+            raise DataError(other.path, f"size {other.shape}, but {first.path.name} has {first.shape}", remedy)
+    channels = np.concatenate([image.array for image in images])
+    return Image(array=channels, path=first.path, spacing_mm=first.spacing_mm, axes=first.axes, geometry=first.geometry)
 
 
 def _are_results(case: Case, spec: str, results: Path | None) -> bool:
-    """Whether a case lies in a folder of results that itself lies among the images."""
+    """Return whether a case is in a folder of results inside the folder of images."""
     if results is None or Path(spec).resolve().is_relative_to(results.resolve()):
         return False
     return any(file.resolve().is_relative_to(results.resolve()) for file in case.image)

@@ -1,4 +1,4 @@
-"""Prediction of pictures that do not fit into memory: mapped from disk, predicted window by window, written in tiles."""
+"""Prediction of TIFFs larger than memory: mapped from disk, predicted in windows, written in tiles."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ from hebbseg.inference.streaming import release_pages
 from hebbseg.reporting.plots.overlay import overlay
 
 LARGE_PIXELS = 4096 * 4096
-SAMPLE_PIXELS = 1024 * 1024  # for mean, spread and percentiles
+SAMPLE_PIXELS = 1024 * 1024  # for intensity statistics
 PREVIEW_SIDE = 2048
 BAND_ROWS = 512
 
 
 def is_large(path: Path, segmenters: Sequence[Predictor]) -> bool:
-    """Whether the image is better streamed, and can be: a large plain TIFF, and models that predict in windows."""
+    """Return whether the image is streamed: a large uncompressed TIFF, and models that predict in windows."""
     first = segmenters[0]
     if FORMATS.get(suffix_of(path)) != "tiff" or first.spatial_dims != 2 or first.preprocessing.size is not None:
         return False
@@ -40,12 +40,12 @@ def predict_large(
     uncertainty: Path | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> np.ndarray:
-    """Writes the mask of a large TIFF (and, if asked, its uncertainty, 0 … 255) without ever holding the image.
+    """Write the mask of a large TIFF (and optionally its uncertainty, 0 … 255) in constant memory.
 
-    Memory does not grow with the number of rows. On disk, a byte (two with uncertainty) per pixel is needed meanwhile.
+    Memory does not grow with the number of rows; one byte per pixel (two with uncertainty) of disk space is needed.
 
     Returns:
-        A small picture of image and contours, (height, width, 3).
+        A downscaled image with contours, (height, width, 3).
     """
     image = map_picture(path)
     first = segmenters[0]
@@ -57,7 +57,7 @@ def predict_large(
         def mapped(name: str) -> np.ndarray:
             return np.memmap(Path(scratch) / name, dtype=np.uint8, mode="w+", shape=(height, width))
 
-        classes, doubt = mapped("classes"), None if uncertainty is None else mapped("uncertainty")
+        classes, levels = mapped("classes"), None if uncertainty is None else mapped("uncertainty")
         predict_streaming(
             [segmenter.network for segmenter in segmenters],
             image.array,
@@ -66,26 +66,26 @@ def predict_large(
             tta=False if first.tta == "none" else first.tta,
             batch=4,
             prepare=_preparing(first, image.array),
-            uncertainty_out=doubt,
+            uncertainty_out=levels,
             progress=report,
         )
         write_mask_in_tiles(mask, (height, width), _parts(classes), image, first.classes)
-        if uncertainty is not None and doubt is not None:
-            write_picture_in_tiles(uncertainty, (height, width), _parts(doubt), image)
+        if uncertainty is not None and levels is not None:
+            write_picture_in_tiles(uncertainty, (height, width), _parts(levels), image)
         step = -(-max(height, width) // PREVIEW_SIDE)
-        return overlay(_thinned(image.array, step), _thinned(classes, step))
+        return overlay(_subsampled(image.array, step), _subsampled(classes, step))
 
 
 def _preparing(segmenter: Predictor, image: np.ndarray) -> Callable[[Tensor], Tensor]:
-    """From a window as it is in the file to what the network sees, with statistics of the whole image."""
+    """Return the preprocessing of windows, with intensity statistics of the whole image."""
     step = max(1, round((image.shape[1] * image.shape[2] / SAMPLE_PIXELS) ** 0.5))
-    sample = _thinned(image, step)
+    sample = _subsampled(image, step)
     of_part = segmenter.preprocessing.of_parts(segmenter.as_channels(sample.astype(sample.dtype.newbyteorder("="))))
     return lambda window: segmenter.preprocessing.to_network(of_part(segmenter.as_channels(window.numpy())))
 
 
-def _thinned(array: np.ndarray, step: int) -> np.ndarray:
-    """Every ``step``-th row and column of a mapped array (…, H, W), read in bands so that no more is in memory."""
+def _subsampled(array: np.ndarray, step: int) -> np.ndarray:
+    """Return every ``step``-th row and column of a mapped array (…, H, W), read in bands to save memory."""
     band = step * max(1, BAND_ROWS // step)
     parts = []
     for row in range(0, array.shape[-2], band):
@@ -95,7 +95,7 @@ def _thinned(array: np.ndarray, step: int) -> np.ndarray:
 
 
 def _parts(array: np.ndarray) -> ReadPart:
-    """Reads parts of a mapped array (H, W) and lets go, at the beginning of each row of them, of those before."""
+    """Return a function that reads parts of a mapped array (H, W) and releases earlier ones at each new row."""
 
     def read(rows: slice, columns: slice) -> np.ndarray:
         if columns.start == 0:
@@ -106,7 +106,7 @@ def _parts(array: np.ndarray) -> ReadPart:
 
 
 def preview(image: Image, indices: np.ndarray) -> np.ndarray:
-    """Image and contours as one looks at them: pictures with rows down, whatever order their file has."""
+    """Return the image with contours; 2D images have rows first, whatever the order of axes in their file."""
     array = image.array
     if indices.ndim == 2 and image.axes == "xyz":
         array, indices = array.transpose(0, 2, 1), indices.T

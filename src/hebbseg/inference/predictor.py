@@ -1,4 +1,4 @@
-"""A trained network with its preprocessing and its classes: predicts masks of images of any size."""
+"""A trained network with its preprocessing and classes."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -28,14 +28,14 @@ class Predictor:
     """Predicts masks of images of any size.
 
     Args:
-        network: gives logits.
-        network_options: keywords of `build_network`, with which the network is built again from a file.
-        preprocessing: resizing and normalisation, as in training.
-        classes: index, the user's own value and name of each class.
+        network: returns logits.
+        network_options: keywords of `build_network`, to rebuild the network from a file.
+        preprocessing: resizing and normalization, as in training.
+        classes: index, mask value and name of each class.
         window: size of sliding windows, or None for whole images.
-        tta: averaging over mirrored (and turned) images.
-        axes: order of the axes of the files it was trained on; files of another order are turned to it and their
-            masks back. "stored" takes every file as it is.
+        tta: test-time augmentation by flips (and rotations).
+        axes: order of axes of the training files; other files are transposed to it, and their masks back. "stored"
+            disables this.
     """
 
     network: nn.Module
@@ -55,14 +55,14 @@ class Predictor:
         return int(self.network_options["in_channels"])
 
     def predict(self, image: np.ndarray | str | Path) -> np.ndarray:
-        """The mask of an image, at its own size, in the class values of the user's masks (indices for colour masks)."""
+        """Return the mask of an image at its size, in the values of the training masks (indices for color masks)."""
         return user_values(self.probabilities(image).argmax(0).numpy(), self.classes)
 
     def probabilities(self, image: np.ndarray | str | Path) -> Tensor:
-        """Class probabilities (K, *S) at the image's own size.
+        """Return class probabilities (K, *S) at the size of the image.
 
-        An array is (*S) or, with channels, (*S, C) or (C, *S); a path is any file that `hebbseg check` can read.
-        Grey and colour are turned into each other where the model needs it, and opacity is dropped.
+        Arrays are (*S), (*S, C) or (C, *S); paths are any file that `hebbseg check` can read. Gray and color are converted
+        to what the model needs; opacity is dropped.
         """
         if isinstance(image, str | Path):
             file = read_image(image)
@@ -72,7 +72,7 @@ class Predictor:
         )
 
     def probabilities_of_file(self, array: np.ndarray, axes: Axes) -> Tensor:
-        """As `probabilities`, of (C, *S) as `read_image` gives it, in the order of axes it has."""
+        """Like `probabilities`, for an array (C, *S) from `read_image` in this order of axes."""
         turned = match_axes(np.moveaxis(array, 0, -1), axes, self.axes, dims=array.ndim - 1)  # (C, *S) → (*S', C)
         probabilities = self.probabilities_of_channels(self.as_channels(np.moveaxis(turned, -1, 0)))
         # (K, *S') → (*S', K) → (*S, K) → (K, *S)
@@ -80,7 +80,7 @@ class Predictor:
         return torch.from_numpy(np.moveaxis(back, -1, 0))
 
     def probabilities_of_channels(self, array: np.ndarray) -> Tensor:
-        """As `probabilities`, of an array (C, *S) with the network's number of channels."""
+        """Like `probabilities`, for an array (C, *S) with the network's number of channels."""
         prepared = self.preprocessing.to_network(self.preprocessing.image(array))
         probabilities = self.probabilities_of_preprocessed(prepared)
         if probabilities.shape[1:] == array.shape[1:]:
@@ -89,21 +89,20 @@ class Predictor:
         return F.interpolate(probabilities[None], size=array.shape[1:], mode=mode, align_corners=False)[0]
 
     def probabilities_of_preprocessed(self, image: Tensor) -> Tensor:
-        """(C, *S) as the network sees it → (K, *S)."""
+        """Like `probabilities`, for a preprocessed image (C, *S)."""
         tta = False if self.tta == "none" else self.tta
         return predict_probabilities(self.network, image, window=self.window, tta=tta, batch=4)
 
     def save(self, path: str | Path) -> None:
-        """One safetensors file: weights, and in its metadata everything else."""
+        """Write one safetensors file: weights, and the configuration as metadata."""
         save_model(Path(path), self.network.state_dict(), self.describe())
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
-        """Reads what `save` wrote; a folder means its model.safetensors. Executes no code from the file.
+        """Load a file of `save`, or the model.safetensors of a run folder. Executes no code from the file.
 
         Args:
-            trust: import and call the network factory that the file names, whatever it is. Off, only our UNet and
-                MONAI's networks are built.
+            trust: import and call any network factory that the file names; False: only our UNet and MONAI's networks.
         """
         path = Path(path)
         weights, description = load_model(path / "model.safetensors" if path.is_dir() else path)
@@ -113,23 +112,19 @@ class Predictor:
                 check_trusted(described)
             network = build_network(**described)
             network.load_state_dict(weights)
-            classes = tuple(ClassInfo(**_class(info)) for info in description["classes"])
-            preprocessing = Preprocessing.from_description(description.get("preprocessing") or description["preparation"])
-            window = None if description["window"] is None else tuple(description["window"])
-            tta, axes = description["tta"], description.get("axes", "stored")
+            return cls(
+                network=network.eval(),
+                network_options=described,
+                preprocessing=Preprocessing.from_description(description.get("preprocessing") or description["preparation"]),
+                classes=tuple(ClassInfo(**_class(info)) for info in description["classes"]),
+                window=None if description["window"] is None else tuple(description["window"]),
+                tta=description["tta"],
+                axes=description.get("axes", "stored"),
+            )
         except HebbsegError as error:
             raise HebbsegError(f"{path}: {error}") from error
         except (KeyError, TypeError, RuntimeError) as error:
-            raise HebbsegError(f"{path}: the model's description does not fit ({error}). Train it again.") from error
-        return cls(
-            network=network.eval(),
-            network_options=described,
-            preprocessing=preprocessing,
-            classes=classes,
-            window=window,
-            tta=tta,
-            axes=axes,
-        )
+            raise HebbsegError(f"{path}: the model's weights and configuration disagree ({error}). Train it again.") from error
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -143,36 +138,36 @@ class Predictor:
         }
 
     def as_channels(self, array: np.ndarray) -> np.ndarray:
-        """(C, *S) with any reasonable number of channels → the number the network takes."""
+        """Convert (C, *S) to the network's number of channels: gray, color, or color with opacity."""
         wanted, dims = self.in_channels, self.spatial_dims
         if array.ndim != dims + 1:
             raise HebbsegError(
-                f"An image of shape {array.shape}: this model takes {dims} spatial axes and {wanted} channels, "
+                f"Image of shape {array.shape}: this model takes {dims} spatial axes and {wanted} channels, "
                 f"{'(H, W), (H, W, C) or (C, H, W)' if dims == 2 else '(D, H, W), (D, H, W, C) or (C, D, H, W)'}."
             )
         if len(array) == 4 and wanted == 3:
-            array = array[:3]  # no transparency
+            array = array[:3]  # without opacity
         if len(array) == 1 and wanted == 3:
             array = np.repeat(array, 3, axis=0)
         if len(array) in (3, 4) and wanted == 1:
-            grey = np.tensordot((0.299, 0.587, 0.114), array[:3].astype(float), 1)[None]
-            array = (np.round(grey) if array.dtype.kind in "iu" else grey).astype(array.dtype)
+            gray = np.tensordot((0.299, 0.587, 0.114), array[:3].astype(float), 1)[None]
+            array = (np.round(gray) if array.dtype.kind in "iu" else gray).astype(array.dtype)
         if len(array) != wanted:
-            raise HebbsegError(f"An image with {len(array)} channels: this model was trained on {wanted}.")
+            raise HebbsegError(f"Image with {len(array)} channels: this model was trained on {wanted}.")
         return array
 
 
 def _channels_first(array: np.ndarray, dims: int, wanted: int) -> np.ndarray:
-    """An array as people hold it in memory, channels first, in a number type that image files have."""
+    """Return a user's array with channels first, in a number type of image files."""
     if array.dtype.kind not in "buif":
-        raise HebbsegError(f"An image of type {array.dtype}: allowed are whole and floating-point numbers.")
+        raise HebbsegError(f"Image of type {array.dtype}: allowed are integers and floating-point numbers.")
     if array.dtype == np.bool_:
         array = array.astype(np.uint8) * np.uint8(255)
     if array.dtype in (np.int64, np.uint64) and array.size and array.min() >= 0 and array.max() < 2**16:
-        # numpy's usual whole numbers; no image file has them, and scaling by their largest would leave nothing.
+        # numpy's default integers; scaling by their maximum would leave only zeros.
         array = array.astype(np.min_scalar_type(int(array.max())))
     if not array.flags.writeable:
-        array = array.copy()  # torch warns of Pillow's arrays, though nothing is written here
+        array = array.copy()  # torch warns about read-only arrays, such as Pillow's
     if array.ndim == dims:
         return array[None]
     if array.ndim == dims + 1 and array.shape[-1] in {wanted, 1, 3, 4} and array.shape[0] != wanted:
@@ -181,7 +176,7 @@ def _channels_first(array: np.ndarray, dims: int, wanted: int) -> np.ndarray:
 
 
 def _class(info: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples."""
+    """Return the class with tuples for JSON's lists."""
     return {
         key: tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
         for key, value in info.items()

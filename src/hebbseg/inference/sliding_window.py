@@ -1,4 +1,4 @@
-"""Class probabilities of an image of any size: whole, window by window, or band by band from disk to disk."""
+"""Class probabilities of images of any size: whole, in sliding windows, or streamed from disk to disk."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -30,37 +30,35 @@ def predict_probabilities(
     tta: TestTimeAugmentation = False,
     batch: int = 1,
 ) -> Tensor:
-    """Softmax probabilities, the mean over networks, test-time augmentations and overlapping windows.
+    """Return the mean softmax probabilities over networks, test-time augmentations and overlapping windows.
 
-    The networks are put in eval mode and get their modes back, whatever happens. Windows are computed on the device of
-    each network's weights; the answer is put together on the image's device.
+    The networks run in evaluation mode, each on the device of its weights; the result is on the image's device.
 
     Args:
-        network: maps (B, C, *S) to logits (B, K, *S) with K ≥ 2; several of them are an ensemble.
-        image: (C, *S), as the network was trained to see it (normalized).
-        window: size of the windows, one number or one per axis; an image that is smaller along an axis lies in the
-            middle of zeros, as in training with patches of that size. None takes the image whole.
-        overlap: share of a window covered by its neighbour, 0 ≤ overlap < 1.
+        network: maps (B, C, *S) to logits (B, K, *S) with K ≥ 2; several networks form an ensemble.
+        image: (C, *S), preprocessed.
+        window: size of the windows, one number or one per axis; smaller images are centered in zeros, as in training
+            with patches of that size. None predicts the whole image.
+        overlap: fraction of a window covered by its neighbor, 0 ≤ overlap < 1.
         blend: weight of a window's pixels, "gaussian" (σ = 1/8 of the window) or "constant".
-        tta: "flips" averages over the 2ⁿ flips of the n axes; "flips+rot" over these and their transposes in the plane
-            of the first two axes, which in 2D are all 8 flips and quarter turns.
-        batch: windows computed at once.
+        tta: "flips" averages over the 2ⁿ flips of n axes; "flips+rot" adds their transposes in the plane of the first two
+            axes: in 2D, all 8 flips and rotations by 90°.
+        batch: windows per forward pass.
 
     Returns:
         (K, *S) float32, summing to 1 over K.
     """
     if image.ndim not in (3, 4):
-        raise HebbsegError(f"image has shape {tuple(image.shape)}; it is (C, H, W) or (C, H, W, D), without a batch axis.")
+        raise HebbsegError(f"image has shape {tuple(image.shape)}; expected (C, H, W) or (C, H, W, D), without a batch axis.")
     tiling = Tiling.over(tuple(image.shape[1:]), window=window, overlap=overlap, blend=blend, batch=batch)
     with _evaluating(network) as networks:
-        predictor = _predictor(networks, tta, tiling.wished)
-        x = image[None].float()  # MONAI sums up in the type of its input
-        if tiling.is_whole:
+        predictor = _predictor(networks, tta, tiling.requested)
+        x = image[None].float()  # MONAI accumulates in the type of its input
+        if tiling.window == tiling.size:
             probabilities = predictor(x)[0]
         else:
             probabilities = sliding_window_inference(x, tiling.window, batch, predictor, overlap=overlap, mode=blend)[0]
-    # A clone made here is an ordinary tensor; what inference mode made refuses to be changed in place.
-    return probabilities.clone()
+    return probabilities.clone()  # tensors of inference mode cannot be modified in place
 
 
 def predict_streaming(
@@ -77,28 +75,28 @@ def predict_streaming(
     uncertainty_out: ArrayLike | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Like `predict_probabilities`, but reads windows from an array on disk and writes finished classes to another.
+    """Like `predict_probabilities`, but reads windows from an array on disk and writes class indices to another.
 
-    No more than a row or two of windows is in memory, however many rows the image has. The classes are the argmax of
-    the same sums, taken in the same order: the same as from `predict_probabilities` on the whole image.
+    At most two rows of windows are in memory. The classes are identical to those of `predict_probabilities`: the argmax of
+    the same sums in the same order.
 
     Args:
-        image: (C, *S), anything with a shape that gives numpy arrays when sliced: ``np.memmap``, ``tifffile.memmap``
-            (channels last? ``np.moveaxis(array, -1, 0)`` costs nothing), h5py, zarr.
-        classes_out: (*S), takes the class indices as uint8.
-        prepare: from a window (C, *s) of the image's numbers to what the network sees; default: float32, unchanged.
-        uncertainty_out: (*S), takes the normalized entropy: 0 … 1, or 0 … 255 if it holds integers.
-        progress: called with (windows done, windows in all) after every batch.
+        image: (C, *S), any array that can be sliced: ``np.memmap``, ``tifffile.memmap`` (with channels last, pass
+            ``np.moveaxis(array, -1, 0)``), h5py, zarr.
+        classes_out: (*S), receives class indices as uint8.
+        prepare: preprocesses a window (C, *s) of the image; default: conversion to float32.
+        uncertainty_out: (*S), receives the normalized entropy: 0 … 1, or 0 … 255 in an integer array.
+        progress: called with (windows done, total windows) after every batch.
 
     The other arguments are those of `predict_probabilities`.
     """
     size = tuple(image.shape[1:])
     for name, array in (("classes_out", classes_out), ("uncertainty_out", uncertainty_out)):
         if array is not None and tuple(array.shape) != size:
-            raise HebbsegError(f"{name} has shape {tuple(array.shape)}; the image {tuple(image.shape)} asks for {size}.")
+            raise HebbsegError(f"{name} has shape {tuple(array.shape)}; for an image {tuple(image.shape)} it must be {size}.")
     tiling = Tiling.over(size, window=window, overlap=overlap, blend=blend, batch=batch)
     with _evaluating(network) as networks:
-        for rows, probabilities in stream(tiling, image, _predictor(networks, tta, tiling.wished), prepare, progress):
+        for rows, probabilities in stream(tiling, image, _predictor(networks, tta, tiling.requested), prepare, progress):
             classes_out[rows] = probabilities.argmax(dim=0).to(torch.uint8).numpy()
             if uncertainty_out is not None:
                 entropy = uncertainty(probabilities).numpy()
@@ -109,7 +107,7 @@ def predict_streaming(
 
 
 def uncertainty(probabilities: Tensor) -> Tensor:
-    """Normalised entropy −Σₖ pₖ ln pₖ / ln K of probabilities (K, *S): 0 where certain, 1 where all are equal."""
+    """Return the normalized entropy −Σₖ pₖ ln pₖ / ln K of probabilities (K, *S): 0 is certain, 1 uniform."""
     return (torch.special.entr(probabilities).sum(dim=0) / math.log(probabilities.shape[0])).clamp(0, 1)
 
 
@@ -117,7 +115,7 @@ def uncertainty(probabilities: Tensor) -> Tensor:
 def _evaluating(network: Networks) -> Iterator[list[nn.Module]]:
     networks = [network] if isinstance(network, nn.Module) else list(network)
     if not networks:
-        raise HebbsegError("network is an empty list; give at least one.")
+        raise HebbsegError("network is an empty list; pass at least one network.")
     with modes_kept(*networks), torch.inference_mode():
         for each in networks:
             each.eval()
@@ -125,9 +123,9 @@ def _evaluating(network: Networks) -> Iterator[list[nn.Module]]:
 
 
 def _predictor(networks: Sequence[nn.Module], tta: TestTimeAugmentation, size: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """From windows (B, C, *s) to their mean probabilities (B, K, *s), on the windows' device.
+    """Return a function from windows (B, C, *s) to mean probabilities (B, K, *s) on the windows' device.
 
-    The networks see windows of ``size``, whatever is missing filled up with zeros on all sides.
+    Windows are padded with zeros on all sides to ``size``.
     """
     if tta not in (False, "flips", "flips+rot"):
         raise HebbsegError(f"Unknown tta {tta!r}. {did_you_mean(str(tta), ('flips', 'flips+rot'))} Or False.")
@@ -153,7 +151,7 @@ def _predictor(networks: Sequence[nn.Module], tta: TestTimeAugmentation, size: S
 
 @dataclass(frozen=True)
 class _View:
-    """One test-time augmentation: the first two spatial axes exchanged or not, then some axes flipped."""
+    """One test-time augmentation: the first two spatial axes transposed or not, then some axes flipped."""
 
     transposed: bool
     flipped: tuple[int, ...]
@@ -180,7 +178,7 @@ def _softmax(network: nn.Module, x: Tensor) -> Tensor:
     logits = network(x)
     found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if not isinstance(logits, Tensor) or logits.shape[:1] + logits.shape[2:] != x.shape[:1] + x.shape[2:]:
-        raise HebbsegError(f"The network made {found} of an input {tuple(x.shape)}; it must give logits (B, K, *size).")
+        raise HebbsegError(f"The network returned {found} for an input {tuple(x.shape)}; expected logits (B, K, *size).")
     if logits.shape[1] < 2:
-        raise HebbsegError(f"The network gives logits {found} with one channel; it needs one per class, background too.")
+        raise HebbsegError(f"The network returned logits {found} with one channel; expected one per class and background.")
     return logits.float().softmax(dim=1)

@@ -1,4 +1,4 @@
-"""Where windows lie on an image, how they are blended, and how to do so one row of windows at a time."""
+"""Tiling of an image into windows, and blending of their predictions row by row."""
 
 import math
 import mmap
@@ -19,7 +19,7 @@ Blend = Literal["gaussian", "constant"]
 
 
 class ArrayLike(Protocol):
-    """What lies on disk or in memory and is read and written by slices: numpy, memmap, h5py, zarr."""
+    """An array on disk or in memory that is read and written by slices: numpy, memmap, h5py, zarr."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -31,18 +31,18 @@ class ArrayLike(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
-    """Overlapping windows that cover an image, in the places and the order of MONAI's sliding window.
+    """Overlapping windows that cover an image, at the positions and in the order of MONAI's sliding window.
 
     Args:
-        size: of the image, without channels.
+        size: spatial size of the image.
         window: one number per axis, none larger than the image.
-        wished: the window that was asked for, perhaps larger than the image.
+        requested: the requested window, which may be larger than the image.
         overlap, blend, batch: as in `hebbseg.inference.sliding_window.predict_probabilities`.
     """
 
     size: tuple[int, ...]
     window: tuple[int, ...]
-    wished: tuple[int, ...]
+    requested: tuple[int, ...]
     overlap: float
     blend: Blend
     batch: int
@@ -51,22 +51,18 @@ class Tiling:
     def over(
         cls, size: tuple[int, ...], *, window: int | Sequence[int] | None, overlap: float, blend: Blend, batch: int
     ) -> "Tiling":
-        """A tiling of an image from a user's wishes; the window is cut to the image, None takes the image whole."""
-        wished = size if window is None else (window,) * len(size) if isinstance(window, int) else tuple(window)
-        if len(wished) != len(size) or any(n < 1 for n in wished):
-            raise HebbsegError(f"window is {window}; it is one positive number or {len(size)} of them, one per axis.")
+        """Validate the arguments and crop the window to the image; None is the whole image."""
+        requested = size if window is None else (window,) * len(size) if isinstance(window, int) else tuple(window)
+        if len(requested) != len(size) or any(n < 1 for n in requested):
+            raise HebbsegError(f"window is {window}; expected one positive number or {len(size)}, one per axis.")
         if not 0 <= overlap < 1:
-            raise HebbsegError(f"overlap is {overlap}; it is a share of the window, at least 0 and less than 1.")
+            raise HebbsegError(f"overlap is {overlap}; expected a fraction of the window, 0 ≤ overlap < 1.")
         if blend not in get_args(Blend):
             raise HebbsegError(f"Unknown blend {blend!r}. {did_you_mean(str(blend), get_args(Blend))}")
         if batch < 1:
-            raise HebbsegError(f"batch is {batch}; at least one window is computed at once.")
-        fitted = tuple(min(w, n) for w, n in zip(wished, size, strict=True))
-        return cls(size=size, window=fitted, wished=wished, overlap=overlap, blend=blend, batch=batch)
-
-    @property
-    def is_whole(self) -> bool:
-        return self.window == self.size
+            raise HebbsegError(f"batch is {batch}; expected at least 1.")
+        fitted = tuple(min(w, n) for w, n in zip(requested, size, strict=True))
+        return cls(size=size, window=fitted, requested=requested, overlap=overlap, blend=blend, batch=batch)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -75,12 +71,12 @@ class Tiling:
 
     @cached_property
     def row_starts(self) -> list[int]:
-        """Where the rows of windows begin along the first axis."""
+        """Starts of the rows of windows along the first axis."""
         return [s[0].start for s in dense_patch_slices(self.size[:1], self.window[:1], self.steps[:1])]
 
     @cached_property
     def columns(self) -> list[tuple[slice, ...]]:
-        """The places of the windows of a row along the other axes."""
+        """Positions of a row's windows along the other axes."""
         return dense_patch_slices(self.size[1:], self.window[1:], self.steps[1:])
 
     def weights(self) -> Tensor:
@@ -94,21 +90,21 @@ def stream(
     prepare: Callable[[Tensor], Tensor] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Blended predictions of successive bands of the first axis, each given as soon as no further window touches it.
+    """Yield blended predictions of consecutive bands along the first axis, each as soon as it is complete.
 
     Args:
         image: (C, *size), read window by window.
-        predictor: from windows (B, C, *window) to (B, K, *window).
-        prepare: from a window of the image to what the predictor sees; default: float32.
-        progress: called with (windows done, windows in all) after every batch.
+        predictor: maps windows (B, C, *window) to (B, K, *window).
+        prepare: preprocesses a window; default: conversion to float32.
+        progress: called with (windows done, total windows) after every batch.
 
     Yields:
-        (rows, predictions (K, n_rows, *size[1:])); the bands follow each other and cover the image.
+        (rows, predictions (K, n_rows, *size[1:])); together the bands cover the image.
     """
     places = list(product(tiling.row_starts, tiling.columns))
     weights = tiling.weights()
     band: _Band | None = None
-    # Batches run on across the ends of rows, as MONAI's do: the same batches give the same roundings.
+    # Batches continue across rows, as in MONAI: identical batches round identically.
     for first in range(0, len(places), tiling.batch):
         chunk = places[first : first + tiling.batch]
         windows = torch.stack([_read(image, start, tiling.window[0], columns, prepare) for start, columns in chunk])
@@ -127,10 +123,10 @@ def stream(
 
 
 class _Band:
-    """Sums of weighted predictions and of weights for the rows that windows still touch."""
+    """Sums of weighted predictions and of weights for the incomplete rows."""
 
     def __init__(self, tiling: Tiling, n_classes: int) -> None:
-        further_rows = math.ceil((tiling.batch - 1) / len(tiling.columns))  # of windows that one batch may reach into
+        further_rows = math.ceil((tiling.batch - 1) / len(tiling.columns))  # of windows that one batch can reach
         height = min(tiling.window[0] + further_rows * tiling.steps[0], tiling.size[0])
         self.start = 0
         self.total = torch.zeros(n_classes, height, *tiling.size[1:])
@@ -142,11 +138,11 @@ class _Band:
         self.weight[(rows, *columns)] += weights
 
     def take(self, end: int) -> Tensor:
-        """The means of the rows before ``end``, which leave the band."""
+        """Return the means of the rows before ``end`` and remove these rows from the band."""
         n_rows, kept = end - self.start, self.total.shape[1] - (end - self.start)
         means = self.total[:, :n_rows] / self.weight[:n_rows]
         for sums, axis in ((self.total, 1), (self.weight, 0)):
-            # In blocks that do not overlap: a copy of the whole band would double the memory.
+            # In disjoint blocks: copying the whole band would double the memory.
             for first in range(0, kept, n_rows):
                 length = min(n_rows, kept - first)
                 sums.narrow(axis, first, length).copy_(sums.narrow(axis, first + n_rows, length))
@@ -159,15 +155,14 @@ def _read(
     image: ArrayLike, start: int, n_rows: int, columns: tuple[slice, ...], prepare: Callable[[Tensor], Tensor] | None
 ) -> Tensor:
     raw = np.array(image[(slice(None), slice(start, start + n_rows), *columns)])
-    tensor = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("="), copy=False))  # TIFF may store the other byte order
+    tensor = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("="), copy=False))  # TIFF has either byte order
     return prepare(tensor) if prepare is not None else tensor.float()
 
 
 def release_pages(array: Any) -> None:
-    """Lets go of what a memory-mapped file has in memory; else the whole file would end up there, page by page.
+    """Release the memory of a memory-mapped file, which would otherwise grow to the size of the file.
 
-    Nothing is lost: the system keeps what was written and is free to put it on disk. Other kinds of array, and mapped
-    files whose changes are private to the process, are left alone.
+    Written data are kept. Other arrays, and copy-on-write maps, are ignored.
     """
     if not isinstance(array, np.memmap) or array.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
         return

@@ -1,4 +1,4 @@
-"""Networks by name: our UNet, an installed entry point, or the dotted name of any factory of an nn.Module."""
+"""Networks by name: our UNet, an entry point, or the dotted name of any nn.Module factory."""
 
 import copy
 import re
@@ -16,7 +16,7 @@ from hebbseg.networks.unet import UNet
 UNET = "unet"
 GROUP = "hebbseg.networks"
 MONAI = "monai.networks.nets"
-FETCHES = ("pretrained", "url", "path", "file")  # in the name of an option: the constructor may read or download a file
+FETCHES = ("pretrained", "url", "path", "file")  # options with these words may read or download a file
 
 
 def build_network(
@@ -28,16 +28,16 @@ def build_network(
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> nn.Module:
-    """A network with random weights.
+    """Build a network with random weights.
 
     Args:
         name: ``"unet"``, a name of the entry-point group ``hebbseg.networks``, or a dotted name. The factory is called
             with ``spatial_dims``, ``in_channels`` and ``out_channels``.
         options: further keywords of the factory.
-        seed: of the weights, drawn apart from torch's global generator; None draws from the global one.
+        seed: random seed of the weights, independent of torch's global generator; None uses the global generator.
     """
-    keywords: dict[str, Any] = {"spatial_dims": spatial_dims, "in_channels": in_channels, "out_channels": out_channels}
-    keywords |= options or {}
+    shape = {"spatial_dims": spatial_dims, "in_channels": in_channels, "out_channels": out_channels}
+    keywords: dict[str, Any] = {**shape, **(options or {})}
     if name == UNET:
         return UNet(**keywords, seed=seed)
     factory = find_factory(name)
@@ -49,8 +49,8 @@ def build_network(
         except Exception as error:
             given = ", ".join(f"{key}={value!r}" for key, value in keywords.items())
             raise HebbsegError(
-                f"network={name}: building it with {given} failed ({type(error).__name__}: {error}). Set what it needs "
-                "with --set network_options.NAME=VALUE."
+                f"network={name}: building it with {given} failed ({type(error).__name__}: {error}). Set its "
+                "arguments with --set network_options.NAME=VALUE."
             ) from error
     if not isinstance(network, nn.Module):
         raise HebbsegError(f"network={name}: it returned a {type(network).__name__}, not a torch.nn.Module.")
@@ -58,15 +58,15 @@ def build_network(
 
 
 def find_factory(name: str) -> Callable[..., Any]:
-    """What a name stands for. Imports the module of a dotted name, so a name from a file must pass `check_trusted` first."""
+    """Return the factory of this name. Imports dotted names, so a name from a file must pass `check_trusted` first."""
     table: dict[str, Any] = {UNET: UNet}
     module, dot, attribute = name.rpartition(".")
     if name == UNET or name in known_names(table, GROUP):
         found = look_up(name, table, "network", GROUP)
     elif not dot:
         raise HebbsegError(
-            f"Unknown network {name!r}. {did_you_mean(name, known_names(table, GROUP))} The dotted name of a factory works "
-            f"too, as in {MONAI}.DynUNet."
+            f"Unknown network {name!r}. {did_you_mean(name, known_names(table, GROUP))} Dotted names of factories "
+            f"work too, for example {MONAI}.DynUNet."
         )
     else:
         try:
@@ -76,21 +76,17 @@ def find_factory(name: str) -> Callable[..., Any]:
                 f"network={name}: it cannot be imported ({error}). Install its package, or add its folder to PYTHONPATH."
             ) from error
     if not callable(found):
-        raise HebbsegError(f"network={name}: a {type(found).__name__} cannot be called. Name a class or a function.")
+        raise HebbsegError(f"network={name}: a {type(found).__name__} cannot be called. Give the name of a class or function.")
     return found
 
 
 def default_options(name: str, features: Sequence[int]) -> dict[str, Any]:
-    """The options of MONAI's networks that follow from the setting ``features``; none for other factories."""
+    """Return the options of MONAI's networks that the setting ``features`` implies; none for other factories."""
     depth = len(features)
     if name == f"{MONAI}.DynUNet":
         strides = [1] + [2] * (depth - 1)
-        return {
-            "kernel_size": [3] * depth,
-            "strides": strides,
-            "upsample_kernel_size": strides[1:],
-            "filters": list(features),
-        }
+        kernels = {"kernel_size": [3] * depth, "upsample_kernel_size": strides[1:]}
+        return kernels | {"strides": strides, "filters": list(features)}
     if name == f"{MONAI}.SegResNet":
         return {"init_filters": features[0]}
     if name == f"{MONAI}.BasicUNet":
@@ -104,7 +100,7 @@ def default_options(name: str, features: Sequence[int]) -> dict[str, Any]:
 
 
 def as_described(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `build_network` from a model file; those of version 0.1 held the UNet's keywords and no name."""
+    """Return the keywords of `build_network` from a model file; version 0.1 stored keywords of the UNet and no name."""
     if "name" in found:
         return dict(found)
     shape = ("spatial_dims", "in_channels", "out_channels")
@@ -113,16 +109,16 @@ def as_described(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_trusted(described: Mapping[str, Any]) -> None:
-    """Raises unless the network is ours or one of MONAI's, built without a download: a file must not choose what runs."""
+    """Raise unless the network is ours or MONAI's and needs no download: a file must not choose which code runs."""
     name, options = described["name"], described["options"]
     if name == UNET:
         return
     remedy = (
-        "If you trust whoever made the model, load it with --trust (in Python trust=True), which imports and calls this "
+        "If you trust the author of the model, load it with --trust (in Python: trust=True), which imports and calls this "
         "name on your machine."
     )
     if not re.fullmatch(rf"{re.escape(MONAI)}\.[A-Za-z]\w*", name):
-        raise HebbsegError(f"The model's network is {name!r}; only {UNET} and {MONAI}.* are loaded unasked. {remedy}")
+        raise HebbsegError(f"The model's network is {name!r}; only {UNET} and {MONAI}.* load by default. {remedy}")
     found = find_factory(name)
     if not (isinstance(found, type) and issubclass(found, nn.Module) and found.__module__.startswith(f"{MONAI}.")):
         raise HebbsegError(f"The model's network {name!r} is not a network class of MONAI. {remedy}")
@@ -135,16 +131,15 @@ def check_trusted(described: Mapping[str, Any]) -> None:
 
 
 def called_layers(network: nn.Module, images: Tensor, *, name: str, out_channels: int) -> list[str]:
-    """Names of the convolutions and linear layers in the order of a forward pass; the last one is the output layer.
+    """Return the names of convolutions and linear layers in the order of a forward pass; the last is the output layer.
 
-    Raises an error unless the network returns logits (B, out_channels, *size) in training and in evaluation. The network
-    itself is not touched.
+    Raises unless the network returns logits (B, out_channels, *size) in training and evaluation mode. Works on a copy.
     """
     called: dict[str, None] = {}
     network = copy.deepcopy(network)
     for layer, module in network.named_modules():
         if isinstance(module, (_ConvNd, nn.Linear)):
-            # Removed and added again, so that the last name is that of the last call.
+            # Moves the name to the end, so that the order is that of the last calls.
             module.register_forward_hook(lambda *_, layer=layer: called.update({layer: called.pop(layer, None)}))
     size = tuple(images.shape[2:])
     for training in (True, False):
@@ -156,7 +151,7 @@ def called_layers(network: nn.Module, images: Tensor, *, name: str, out_channels
             even = "x".join(str(max(32, round(n / 32) * 32)) for n in size)
             raise HebbsegError(
                 f"network={name}: it failed on images of shape {tuple(images.shape)} ({type(error).__name__}: "
-                f"{str(error).splitlines()[0] if str(error) else ''}). Many networks need sides that are a multiple of 16 or "
+                f"{str(error).splitlines()[0] if str(error) else ''}). Many networks need sizes that are multiples of 16 or "
                 f"32: try --size {even} or --patch {even}."
             ) from error
         wanted = (len(images), out_channels, *size)
@@ -164,10 +159,10 @@ def called_layers(network: nn.Module, images: Tensor, *, name: str, out_channels
             found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
             raise HebbsegError(
                 f"network={name}: {'in training' if training else 'in evaluation'} it returns {found} for images of shape "
-                f"{tuple(images.shape)}; it must return logits of shape {wanted}. Turn off deep supervision and further "
-                "outputs (for instance --set network_options.deep_supervision=false), or wrap it in a function of yours "
-                "that returns the logits alone."
+                f"{tuple(images.shape)}; it must return logits of shape {wanted}. Turn off deep supervision and other "
+                "additional outputs (for example --set network_options.deep_supervision=false), or wrap the network in a "
+                "module that returns only the logits."
             )
     if not called:
-        raise HebbsegError(f"network={name}: it has no convolution or linear layer that a forward pass reaches.")
+        raise HebbsegError(f"network={name}: a forward pass calls no convolution and no linear layer.")
     return list(called)

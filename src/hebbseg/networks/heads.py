@@ -1,4 +1,4 @@
-"""What some methods add to a plain UNet while it is trained. The UNet's own weights stay its own, under their own names."""
+"""Auxiliary heads and decoders that some methods add to the UNet during training; the UNet itself is not changed."""
 
 import copy
 from collections.abc import Sequence
@@ -11,20 +11,19 @@ from hebbseg.networks.unet import _CONV, UNet, initialize
 
 
 def cropped(x: Tensor, size: Sequence[int]) -> Tensor:
-    """The part of (B, C, *larger) that is the image; the rest came from padding."""
+    """Crop (B, C, *padded) to the size of the image."""
     return x[(slice(None), slice(None), *(slice(n) for n in size))]
 
 
 class ScaleHeads(nn.Module):
     """Predictions from the coarser decoder levels: a 1×1 convolution each, then linear interpolation to full size.
 
-    Shapes: the decoder's maps, coarse to fine → one (B, out_channels, *size) for each of ``scales`` − 1 levels, finest
-    first. The finest prediction of all is the UNet's own head's.
+    Shapes: the decoder's maps, coarse to fine → (B, out_channels, *size) for each of ``scales`` − 1 levels, finest first.
 
     Args:
-        network: whose decoder it is.
-        scales: predictions in all, the UNet's included; a decoder with fewer levels gives fewer.
-        seed: of the new weights.
+        network: the UNet whose decoder maps are used.
+        scales: number of predictions including the UNet's own, which is the finest; limited by the decoder's levels.
+        seed: random seed of the new weights.
     """
 
     def __init__(self, *, network: UNet, scales: int, seed: int) -> None:
@@ -46,7 +45,7 @@ class ScaleHeads(nn.Module):
 
 
 class DistanceHead(nn.Module):
-    """A signed distance in [−1, 1] to each foreground class, from the decoder's finest map: tanh of a 1×1 convolution.
+    """Signed distance in [−1, 1] to each foreground class: tanh of a 1×1 convolution of the decoder's finest map.
 
     Shapes: (B, F, *S) → (B, K − 1, *S).
     """
@@ -62,7 +61,7 @@ class DistanceHead(nn.Module):
 
 
 class AuxiliaryDecoder(nn.Module):
-    """A decoder and a head beside the UNet's own, which they start as copies of.
+    """A second decoder and head, initialized as copies of the UNet's.
 
     Shapes: the encoder's maps → (B, K, *S) logits at the size of the first map.
     """

@@ -1,4 +1,4 @@
-"""The model file: weights and configuration in one safetensors file, written atomically, without code in it."""
+"""Model files: weights and configuration in one safetensors file, without executable code."""
 
 import errno
 import json
@@ -14,8 +14,8 @@ from hebbseg.errors import HebbsegError
 
 
 def save_model(path: Path, weights: dict[str, Tensor], description: dict[str, Any]) -> None:
-    """Weights and, as JSON in the file's metadata, all that is needed to build and use the network."""
-    # safetensors refuses tensors that share memory or are not contiguous
+    """Write weights and, as JSON metadata, the configuration to rebuild the network. The write is atomic."""
+    # safetensors rejects tensors that share memory or are not contiguous
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     try:
         with replacing(path) as temporary:
@@ -25,17 +25,17 @@ def save_model(path: Path, weights: dict[str, Tensor], description: dict[str, An
 
 
 def load_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The weights and the description of a file from `save_model`. Reading it executes nothing."""
+    """Return the weights and the configuration from a file of `save_model`. Executes no code."""
     if not path.is_file():
-        raise HebbsegError(f"{path}: there is no such file. A model is the model.safetensors of a run folder.")
+        raise HebbsegError(f"{path}: no such file. Pass a run folder or its model.safetensors.")
     try:
         with safe_open(path, framework="pt") as file:
             description = json.loads((file.metadata() or {})["hebbseg"])
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise HebbsegError(
-            f"{path}: this is not a model of ours ({type(error).__name__}: {error}). Models are safetensors files; a pickle "
-            "(.pt, .pth) is not opened, as it could run code."
+            f"{path}: not a hebbseg model ({type(error).__name__}: {error}). Models are safetensors files; pickle files (.pt, "
+            ".pth) are not opened because they can execute code."
         ) from error
     return weights, description
 

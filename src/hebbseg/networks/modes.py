@@ -1,4 +1,4 @@
-"""Training and evaluation mode of a network's modules, changed for a while."""
+"""Context managers for the training and evaluation mode of modules."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 @contextmanager
 def modes_kept(*networks: nn.Module) -> Iterator[None]:
-    """Restores the mode of each module after the block; some may be in evaluation mode while their parents train."""
+    """Restore the mode of every module after the block; submodules may differ from their parents."""
     modes = {module: module.training for network in networks for module in network.modules()}
     try:
         yield
@@ -20,7 +20,7 @@ def modes_kept(*networks: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def without_dropout(network: nn.Module) -> Iterator[None]:
-    """Turns dropout off inside the block; every other mode stays as it is."""
+    """Turn dropout off inside the block."""
     with modes_kept(network):
         for module in network.modules():
             if isinstance(module, _DropoutNd):

@@ -1,6 +1,6 @@
-"""UNet in 2D or 3D with real transposed convolutions."""
+"""UNet in 2D or 3D with transposed convolutions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -21,19 +21,15 @@ _BATCH: dict[int, type[nn.Module]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: n
 _INSTANCE: dict[int, type[nn.Module]] = {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d}
 
 
-def normalisation(norm: str, spatial_dims: int, channels: int) -> nn.Module:
-    """The layer that follows a convolution."""
-    table = {
+def normalization(norm: str, spatial_dims: int, channels: int) -> nn.Module:
+    """Return the normalization layer after a convolution."""
+    table: dict[str, Callable[[], nn.Module]] = {
         "batch": lambda: _BATCH[spatial_dims](channels),
         "instance": lambda: _INSTANCE[spatial_dims](channels, affine=True),
         "group": lambda: nn.GroupNorm(max(n for n in range(1, 9) if channels % n == 0), channels),
         "none": nn.Identity,
     }
-    make = look_up(norm, table, "norm")
-    assert callable(make)
-    module = make()
-    assert isinstance(module, nn.Module)
-    return module
+    return look_up(norm, table, "norm")()
 
 
 class Block(nn.Sequential):
@@ -42,17 +38,16 @@ class Block(nn.Sequential):
     def __init__(self, *, spatial_dims: int, in_channels: int, out_channels: int, dropout: float, norm: Norm) -> None:
         super().__init__()
         for n, channels in ((1, in_channels), (2, out_channels)):
-            # A norm layer has its own bias.
-            conv = _CONV[spatial_dims](channels, out_channels, 3, padding=1, bias=norm == "none")
-            self.add_module(f"conv{n}", conv)
-            self.add_module(f"norm{n}", normalisation(norm, spatial_dims, out_channels))
+            # Norm layers have a bias themselves.
+            self.add_module(f"conv{n}", _CONV[spatial_dims](channels, out_channels, 3, padding=1, bias=norm == "none"))
+            self.add_module(f"norm{n}", normalization(norm, spatial_dims, out_channels))
             self.add_module(f"act{n}", nn.LeakyReLU(SLOPE, inplace=True))
             if n == 1:
                 self.add_module("dropout", nn.Dropout(dropout))
 
 
 class UpBlock(nn.Module):
-    """Transposed convolution (kernel 2, stride 2), the skip beside it, then a block."""
+    """Transposed convolution (kernel 2, stride 2), concatenation with the skip, then a block."""
 
     def __init__(self, *, spatial_dims: int, in_channels: int, out_channels: int, norm: Norm) -> None:
         super().__init__()
@@ -66,11 +61,7 @@ class UpBlock(nn.Module):
 
 
 class MaxPool(nn.Module):
-    """The largest of each block of 2 along every axis, as `nn.MaxPool2d(2)` and its kin give it.
-
-    On a CPU and without gradients it compares every second row (then column) with its neighbour: the same numbers, and
-    much faster than the general kernel there.
-    """
+    """Max pooling by 2 along every axis, with the values of `nn.MaxPool2d(2)`; faster on a CPU without gradients."""
 
     def __init__(self, spatial_dims: int) -> None:
         super().__init__()
@@ -80,9 +71,7 @@ class MaxPool(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with_gradients = torch.is_grad_enabled() and x.requires_grad
         if with_gradients or x.device.type != "cpu" or any(x.shape[axis] % 2 for axis in self.axes):
-            pooled = self.general(x)
-            assert isinstance(pooled, Tensor)
-            return pooled
+            return self.general(x)
         for axis in self.axes:
             even, odd = x.unflatten(axis, (-1, 2)).unbind(axis + 1)
             x = torch.maximum(even, odd)
@@ -90,7 +79,7 @@ class MaxPool(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Feature maps of every level, each half the size of the one before."""
+    """Returns the feature maps of all levels, each half the size of the previous one."""
 
     def __init__(
         self, *, spatial_dims: int, in_channels: int, features: Sequence[int], dropout: Sequence[float], norm: Norm
@@ -117,7 +106,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """From the encoder's maps back to full size; gives the map of every level, the full-sized one last."""
+    """Returns the feature maps of all levels, from coarse to full size."""
 
     def __init__(self, *, spatial_dims: int, features: Sequence[int], norm: Norm) -> None:
         super().__init__()
@@ -134,19 +123,19 @@ class Decoder(nn.Module):
 
 
 class UNet(nn.Module):
-    """Encoder, decoder and a 1×1 head; any input size.
+    """Encoder, decoder and a 1×1 head, for any input size.
 
-    Sizes that the levels cannot halve evenly are padded at the far side (the border repeated) and the answer cropped.
+    Inputs are padded at the far sides to sizes that every level can halve (border repeated); the output is cropped.
 
     Shapes: (B, in_channels, *size) → (B, out_channels, *size) logits.
 
     Args:
         spatial_dims: 2 or 3 (1 works too).
-        in_channels, out_channels: of the image, and the number of classes with the background.
-        features: channels of each level; five levels of 16 … 256 are about 1.9 million parameters in 2D.
-        dropout: one rate for all encoder levels, or one for each; the default grows from 0.05 to 0.5.
+        in_channels, out_channels: channels of the image, and number of classes including background.
+        features: channels of each level; the default has about 1.9 million parameters in 2D.
+        dropout: one rate for all encoder levels, or one per level; default: from 0.05 to 0.5.
         norm: ``"batch"``, ``"instance"``, ``"group"`` or ``"none"``.
-        seed: of the initial weights, drawn apart from torch's global generator; None draws from the global one.
+        seed: random seed of the weights, independent of torch's global generator; None uses the global generator.
     """
 
     def __init__(
@@ -162,19 +151,19 @@ class UNet(nn.Module):
     ) -> None:
         super().__init__()
         if spatial_dims not in _CONV:
-            raise HebbsegError(f"UNet(spatial_dims={spatial_dims!r}): 2 for images, 3 for volumes (1 for signals).")
+            raise HebbsegError(f"UNet(spatial_dims={spatial_dims!r}): allowed are 2 for images, 3 for volumes (1 for signals).")
         if len(features) < 2 or min(features) < 1:
             raise HebbsegError(f"UNet(features={tuple(features)!r}): needs at least two levels of one channel or more.")
         if dropout is None:
             dropout = [DROPOUT[min(level, len(DROPOUT) - 1)] for level in range(len(features))]
         rates = [float(dropout)] * len(features) if isinstance(dropout, int | float) else list(dropout)
         if len(rates) != len(features):
-            raise HebbsegError(f"UNet(dropout={dropout!r}): {len(rates)} rates for {len(features)} levels; give one for each.")
+            raise HebbsegError(f"UNet(dropout={dropout!r}): {len(rates)} rates for {len(features)} levels; give one per level.")
         self.spatial_dims = spatial_dims
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.features_per_level = tuple(features)
-        # A given seed must leave the global generator alone, and torch's layers draw from it when they are made.
+        # torch's layers draw from the global generator when they are created; with a seed it must not change.
         with torch.random.fork_rng(devices=[], enabled=seed is not None):
             self.encoder = Encoder(
                 spatial_dims=spatial_dims, in_channels=in_channels, features=features, dropout=rates, norm=norm
@@ -189,10 +178,7 @@ class UNet(nn.Module):
         return logits[(..., *(slice(n) for n in size))]
 
     def features(self, x: Tensor) -> dict[str, Tensor]:
-        """Every level's map at its own size: enc0 … encN from full size down, then dec(N−1) … dec0 back up.
-
-        An image whose size the levels cannot halve evenly is padded first, so enc0 and dec0 may exceed it.
-        """
+        """Return the map of every level: enc0 … encN from full size down, then dec(N−1) … dec0; sizes include padding."""
         encoded = self.encoder(self.padded(x))
         decoded = self.decoder(encoded)
         return {f"enc{level}": m for level, m in enumerate(encoded)} | {
@@ -200,7 +186,7 @@ class UNet(nn.Module):
         }
 
     def padded(self, x: Tensor) -> Tensor:
-        """The image, its border repeated at the far sides until every level can halve it."""
+        """Repeat the image's border at the far sides until every level can halve its size."""
         if x.dim() != self.spatial_dims + 2 or x.shape[1] != self.in_channels:
             raise HebbsegError(
                 f"UNet: got an input of shape {tuple(x.shape)}; this network takes (batch, {self.in_channels} channels, "
@@ -210,19 +196,12 @@ class UNet(nn.Module):
         missing = [(-n) % multiple for n in x.shape[2:]]
         if any(missing):
             x = F.pad(x, [side for m in reversed(missing) for side in (0, m)], mode="replicate")
-        return _fastest_layout(x)
-
-
-def _fastest_layout(x: Tensor) -> Tensor:
-    """Volumes channels_last on a CPU, where that is faster; every later map follows the first.
-
-    For images weight gradients lose what the other kernels win, so they stay as they are.
-    """
-    return x.contiguous(memory_format=torch.channels_last_3d) if x.dim() == 5 and x.device.type == "cpu" else x
+        # On a CPU, channels_last is faster for volumes but not for 2D; later maps follow the first.
+        return x.contiguous(memory_format=torch.channels_last_3d) if x.dim() == 5 and x.device.type == "cpu" else x
 
 
 def initialize(network: nn.Module, *, generator: torch.Generator | None = None) -> None:
-    """Draw convolutions from He's normal distribution, transposed ones so that they keep the variance; biases are 0."""
+    """Draw convolutions from He's normal distribution and transposed ones so that the variance is kept; biases are 0."""
     for module in network.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
             nn.init.kaiming_normal_(module.weight, a=SLOPE, nonlinearity="leaky_relu", generator=generator)

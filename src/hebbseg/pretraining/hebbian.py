@@ -1,8 +1,8 @@
-"""Stage 1: a network learns from images alone, by Hebbian plasticity. No mask is read, nothing is back-propagated."""
+"""Stage 1 by Hebbian plasticity: learns from images alone, without masks and without backpropagation."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean
 from typing import Any
@@ -23,19 +23,19 @@ from hebbseg.training.session import Row, Session, State
 
 
 def make_rule(settings: PretrainSettings) -> Rule:
-    """The rule with its parameters; raises if its name or a parameter is wrong."""
+    """Return the learning rule with its parameters."""
     cls, options = rule_class(settings.rule), settings.rule_options
     if "temperature" in options:
-        raise HebbsegError("rule_options.temperature: the temperature is a setting itself. Write temperature=VALUE.")
+        raise HebbsegError("rule_options.temperature: the temperature is a setting itself. Set temperature=VALUE.")
     if any(option.name == "temperature" for option in options_of(cls)):
         options = {"temperature": settings.temperature, **options}
     return cls(**checked_options(settings.rule, cls, options, kind="Rule"))
 
 
 def make_plasticity(network: nn.Module, settings: PretrainSettings, layers: tuple[str, ...] | None) -> Plasticity:
-    """Plasticity of these layers (or of modules that hold them; None is all but the head).
+    """Return the plasticity of these layers or modules (None: all but the head).
 
-    ``standardize`` has no meaning without competition and is left off for the other rules.
+    ``standardize`` applies to competitive rules only.
     """
     rule = make_rule(settings)
     return Plasticity(
@@ -53,26 +53,26 @@ def make_plasticity(network: nn.Module, settings: PretrainSettings, layers: tupl
 def choose_layers(
     network: nn.Module, images: Tensor, patterns: tuple[str, ...] | None, *, name: str, out_channels: int
 ) -> tuple[tuple[str, ...], str]:
-    """The layers of any network that learn, in the order of a forward pass of these images, and its output layer.
+    """Return the layers that learn, in the order of a forward pass, and the output layer, which does not learn.
 
     Args:
-        patterns: wildcards of layer names; None is all convolutions. The output layer does not learn.
+        patterns: wildcards of layer names; None selects all convolutions.
     """
     *called, output = called_layers(network, images, name=name, out_channels=out_channels)
     if patterns is None:
         return tuple(layer for layer in called if isinstance(network.get_submodule(layer), _ConvNd)), output
     for pattern in patterns:
         if not any(matches(layer, pattern) for layer in called):
-            raise HebbsegError(f"layers={pattern}: no layer of {name} has such a name. {did_you_mean(pattern, called)}")
+            raise HebbsegError(f"layers={pattern}: no layer of {name} matches. {did_you_mean(pattern, called)}")
     return tuple(layer for layer in called if any(matches(layer, pattern) for pattern in patterns)), output
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage1Result:
-    """The rows of the history, one per epoch, and every layer's diagnostics when it was done."""
+class Initialized:
+    """The result of stage 1: rows of the history, and diagnostics of every trained layer."""
 
-    history: list[Row]
-    diagnostics: dict[str, LayerDiagnostics]
+    history: list[Row] = field(default_factory=list)
+    diagnostics: dict[str, LayerDiagnostics] = field(default_factory=dict)
 
 
 def pretrain(
@@ -83,14 +83,14 @@ def pretrain(
     layers: tuple[str, ...] | None = None,
     steps_per_epoch: int = 1,
     session: Session | None = None,
-) -> Stage1Result:
-    """Trains ``network`` in place; its filters end with the norms a plain initialization gives them.
+) -> Initialized:
+    """Train ``network`` in place, then rescale its filters to the norms of the random initialization.
 
     The learning rate is relative to each layer's `PlasticLayer.natural_rate` and falls linearly to a tenth.
 
     Args:
-        images: batch number k of images, (B, C, *S). Batches must be a function of k.
-        layers: names of layers, or of modules that hold them; None is all but the head.
+        images: returns batch number k of images, (B, C, *S); a pure function of k.
+        layers: names of layers or of modules that contain them; None: all but the head.
     """
     session = session or Session()
     state = session.state
@@ -102,15 +102,14 @@ def pretrain(
     with modes_kept(network), without_dropout(network.train()), torch.no_grad():
         for phase in range(first_phase, len(phases)):
             plasticity = make_plasticity(network, settings, phases[phase])
-            last = _last_reached(network, plasticity, images)  # before plasticity sees what flows through
+            last = _last_reached(network, plasticity, images)  # before plasticity observes any input
             with plasticity, forward_until(network, last) as forward:
                 optimizer, epoch = _optimizer(plasticity, settings), 0
-                if state is not None and phase == first_phase:
-                    # Entering the block may have normalized the filters; those that were saved count.
-                    network.load_state_dict(state["network"])
-                    plasticity.load_state_dict(state["plasticity"])
-                    optimizer.load_state_dict(state["optimizer"])
+                parts: dict[str, Any] = {"network": network, "plasticity": plasticity, "optimizer": optimizer}
+                if state is not None and phase == first_phase:  # replaces the filters normalized on entry
                     epoch = state["epoch"]
+                    for name, part in parts.items():
+                        part.load_state_dict(state[name])
                 while epoch < settings.epochs and not _settled(history, phase, settings):
                     before = [layer.weight.clone() for layer in plasticity.plastic_layers.values()]
                     plasticity.forget_usage()
@@ -128,28 +127,19 @@ def pretrain(
                         session.report(done, len(phases) * steps, history[-1] if history else {})
                         session.stop_if_requested("Stopped in stage 1.")
                     epoch += 1
-                    parts = (network, plasticity, optimizer)
                     session.save(partial(_state, phase, epoch, parts, history, diagnostics), False)
                 plasticity.restore_norms()
                 diagnostics |= diagnose(plasticity)
-    return Stage1Result(history=history, diagnostics=diagnostics)
+    return Initialized(history=history, diagnostics=diagnostics)
 
 
-def _state(phase: int, epoch: int, parts: tuple[Any, ...], history: list[Row], diagnostics: Any) -> State:
-    network, plasticity, optimizer = (part.state_dict() for part in parts)
-    return {
-        "phase": phase,
-        "epoch": epoch,
-        "network": network,
-        "plasticity": plasticity,
-        "optimizer": optimizer,
-        "history": list(history),
-        "diagnostics": as_dict(diagnostics),
-    }
+def _state(phase: int, epoch: int, parts: dict[str, Any], history: list[Row], diagnostics: Any) -> State:
+    states = {name: part.state_dict() for name, part in parts.items()}
+    return {"phase": phase, "epoch": epoch, **states, "history": list(history), "diagnostics": as_dict(diagnostics)}
 
 
 def _phases(network: nn.Module, settings: PretrainSettings, layers: tuple[str, ...] | None) -> list[tuple[str, ...]]:
-    """Which layers learn together, in order."""
+    """Return the groups of layers that learn together, in order."""
     order = {name: number for number, name in enumerate(layers or ())}
     plastic = make_plasticity(network, settings, layers).plastic_layers
     names = tuple(sorted(plastic, key=lambda name: order.get(name, 0)))
@@ -158,7 +148,7 @@ def _phases(network: nn.Module, settings: PretrainSettings, layers: tuple[str, .
 
 def _optimizer(plasticity: Plasticity, settings: PretrainSettings) -> torch.optim.Optimizer:
     weights = [layer.weight for layer in plasticity.plastic_layers.values()]
-    # The learning rate is set at each step; sign and size of a step come from the rule, so no momentum and no decay.
+    # No momentum and no decay: the rule determines sign and size of each step.
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
     return kind(weights, lr=settings.rate)
 
@@ -168,7 +158,7 @@ def _settled(history: list[Row], phase: int, settings: PretrainSettings) -> bool
 
 
 def _row(phase: int, epoch: int, step: int, plasticity: Plasticity, before: list[Tensor]) -> Row:
-    """One line of the history: means over the layers of the phase."""
+    """Return a row of the history: means over the layers of the phase."""
     weights = [plastic.weight for plastic in plasticity.plastic_layers.values()]
     moved = [float((new - old).norm() / old.norm()) for new, old in zip(weights, before, strict=True)]
     layers = list(diagnose(plasticity).values())
@@ -185,11 +175,11 @@ def _row(phase: int, epoch: int, step: int, plasticity: Plasticity, before: list
 
 
 class _Reached(Exception):
-    """The last layer of interest has been computed."""
+    """Raised to end a forward pass after the last plastic layer."""
 
 
 def _last_reached(network: nn.Module, plasticity: Plasticity, images: Callable[[int], Tensor]) -> str | None:
-    """The plastic layer behind which a forward pass has no other; None if it may be called again after its first call."""
+    """Return the last plastic layer of a forward pass; None if that layer is called more than once."""
     if len(plasticity.plastic_layers) == 1:
         return next(iter(plasticity.plastic_layers))
     calls: list[str] = []
@@ -199,7 +189,7 @@ def _last_reached(network: nn.Module, plasticity: Plasticity, images: Callable[[
     ]
     try:
         with modes_kept(network):
-            network.eval()  # a look that leaves no trace in norm statistics
+            network.eval()  # keeps norm statistics unchanged
             network(images(0)[:1])
     finally:
         for handle in handles:
@@ -209,7 +199,7 @@ def _last_reached(network: nn.Module, plasticity: Plasticity, images: Callable[[
 
 @contextmanager
 def forward_until(network: nn.Module, layer: str | None) -> Iterator[Callable[[Tensor], None]]:
-    """A forward pass that ends behind the named layer, or goes all the way if there is none."""
+    """Yield a forward pass that stops after the named layer; None runs the whole network."""
 
     def stop(module: nn.Module, args: Any, output: Any) -> None:
         raise _Reached

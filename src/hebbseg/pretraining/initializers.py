@@ -1,7 +1,8 @@
-"""Where the weights of stage 2 come from."""
+"""Weight initializations by name: the table behind ``--init``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +11,30 @@ from torch import Tensor, nn
 
 from hebbseg.config import PretrainSettings
 from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
-from hebbseg.hebbian.diagnostics import LayerDiagnostics
 from hebbseg.methods.options import Owner, checked_options, options_of
 from hebbseg.networks.factory import UNET, as_described
 from hebbseg.networks.model_file import load_model
 from hebbseg.networks.unet import UNet
-from hebbseg.pretraining.hebbian import make_plasticity, pretrain
+from hebbseg.pretraining.hebbian import Initialized, make_plasticity, pretrain
 from hebbseg.pretraining.pretext import Pretext, train_pretext
 from hebbseg.pretraining.superpixels import SuperpixelEpisodes
 from hebbseg.pretraining.vae import VariationalAutoEncoder
 from hebbseg.training.ema import recalibrate_norms
-from hebbseg.training.session import Row, Session
+from hebbseg.training.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What an initialization may use: images without masks, settings, and the session of the run.
+    """The input of an initializer: images without masks, settings, and the session of the run.
 
     Args:
-        images: batch number k of training images.
-        calibration: batches that go through all training images once, for norm statistics.
+        images: returns batch number k of training images.
+        calibration: returns every training image once, for norm statistics.
         settings: of stage 1.
-        layers: names of layers that learn, or of modules that hold them; None is all but the output layer.
+        layers: names of layers that learn, or of modules that contain them; None: all but the output layer.
         output: name of the output layer.
-        steps_per_epoch: batches of an epoch.
-        options: of this initialization alone, checked.
+        steps_per_epoch: batches per epoch.
+        options: validated options of this initializer.
     """
 
     images: Callable[[int], Tensor]
@@ -47,19 +47,13 @@ class Context:
     session: Session = field(default_factory=Session)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Initialized:
-    history: list[Row] = field(default_factory=list)
-    diagnostics: dict[str, LayerDiagnostics] = field(default_factory=dict)
-
-
 def random(network: nn.Module, context: Context) -> Initialized:
-    """The plain random weights: training from scratch."""
+    """Keep the random weights: training from scratch."""
     return Initialized()
 
 
 def random_rescaled(network: nn.Module, context: Context) -> Initialized:
-    """The control: random weights with all that follows Hebbian learning (rescaling, norm statistics), without learning."""
+    """Rescale random weights and recompute norm statistics as after Hebbian learning: the control without learning."""
     with torch.no_grad():
         make_plasticity(network, context.settings, context.layers).restore_norms()
     recalibrate_norms(network, context.calibration())
@@ -67,44 +61,29 @@ def random_rescaled(network: nn.Module, context: Context) -> Initialized:
 
 
 def hebbian(network: nn.Module, context: Context) -> Initialized:
-    """Hebbian plasticity on all training images, then filter norms and norm statistics as after a plain initialisation."""
-    result = pretrain(
-        network,
-        context.images,
-        context.settings,
-        layers=context.layers,
-        steps_per_epoch=context.steps_per_epoch,
-        session=context.session,
-    )
+    """Train by Hebbian plasticity on all training images, then recompute norm statistics."""
+    steps, session = context.steps_per_epoch, context.session
+    result = pretrain(network, context.images, context.settings, layers=context.layers, steps_per_epoch=steps, session=session)
     recalibrate_norms(network, context.calibration())
-    return Initialized(history=result.history, diagnostics=result.diagnostics)
+    return result
 
 
-def vae(network: UNet, context: Context, **options: Any) -> Initialized:
-    """A variational auto-encoder on all training images; its encoder and decoder are the network's."""
-    return _by_pretext(VariationalAutoEncoder(network=network, **options), context)
-
-
-def superpix(network: UNet, context: Context, **options: Any) -> Initialized:
-    """Superpixels of all training images, found again in transformed copies."""
-    return _by_pretext(SuperpixelEpisodes(network=network, **options), context)
-
-
-def _by_pretext(pretext: Pretext, context: Context) -> Initialized:
-    history = train_pretext(pretext, context.images, session=context.session)
-    recalibrate_norms(pretext.network, context.calibration())
+def pretext(task: Callable[..., Pretext], network: UNet, context: Context, **options: Any) -> Initialized:
+    """Train by backpropagation on a task made from all training images, then recompute norm statistics."""
+    history = train_pretext(task(network=network, **options), context.images, session=context.session)
+    recalibrate_norms(network, context.calibration())
     return Initialized(history=history)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Initializer:
-    """A way to initialize weights.
+    """A weight initialization.
 
     Args:
         title: its name in reports.
         function: called with the network, the context and the options as keywords.
-        options: the class or function whose keywords are the options; default ``function``.
-        needs_unet: it reads the encoder and decoder of the UNet.
+        options: the class or function whose keywords are the options; default: ``function``.
+        needs_unet: works only with the encoder and decoder of the UNet.
     """
 
     title: str
@@ -117,25 +96,29 @@ INITIALIZERS: dict[str, Initializer] = {
     "hebbian": Initializer(title="Hebbian", function=hebbian),
     "random": Initializer(title="Random", function=random),
     "random-rescaled": Initializer(title="Random, rescaled", function=random_rescaled),
-    "vae": Initializer(title="VAE", function=vae, options=VariationalAutoEncoder, needs_unet=True),
-    "superpix": Initializer(title="SuperpixSSL", function=superpix, options=SuperpixelEpisodes, needs_unet=True),
+    "vae": Initializer(
+        title="VAE", function=partial(pretext, VariationalAutoEncoder), options=VariationalAutoEncoder, needs_unet=True
+    ),
+    "superpix": Initializer(
+        title="SuperpixSSL", function=partial(pretext, SuperpixelEpisodes), options=SuperpixelEpisodes, needs_unet=True
+    ),
 }
 GROUP = "hebbseg.initializers"
 
 
 def is_initializer(name: str) -> bool:
-    """Whether it is the name of an initializer, built in or from an entry point, and not a file of weights."""
+    """Return whether ``name`` is an initializer, built in or from an entry point, rather than a weights file."""
     return name in INITIALIZERS or name in known_names(INITIALIZERS, GROUP)
 
 
 def initializer(name: str) -> Initializer:
-    """The initializer behind a name; an entry point may also be the plain function."""
+    """Return the initializer of this name; an entry point may also be the plain function."""
     found: Any = look_up(name, INITIALIZERS, "initializer", GROUP)
     return found if isinstance(found, Initializer) else Initializer(title=name, function=found)
 
 
 def check_init(name: str, options: Mapping[str, Any] | None = None, *, network: str = UNET) -> dict[str, Any]:
-    """The options with their right types; raises unless ``name`` is an initializer or a file of pre-trained weights."""
+    """Return the validated options; raises unless ``name`` is an initializer or a file of pre-trained weights."""
     if is_initializer(name):
         found = initializer(name)
         owner = found.options or found.function
@@ -153,14 +136,14 @@ def check_init(name: str, options: Mapping[str, Any] | None = None, *, network: 
         )
     if options and not options_of(owner):
         raise HebbsegError(
-            f"init_options={dict(options)}: init {name} has no options of its own. The parameters of Hebbian learning (rule, "
-            "temperature, whiten, …) are settings themselves: see --list-settings."
+            f"init_options={dict(options)}: init {name} has no options. The parameters of Hebbian learning (rule, temperature, "
+            "whiten, …) are settings: see --list-settings."
         )
     return checked_options(name, owner, options or {}, kind="Init")
 
 
 def initialize_network(name: str, network: nn.Module, context: Context) -> Initialized:
-    """Initializes ``network`` in place."""
+    """Initialize ``network`` in place."""
     if is_initializer(name):
         return initializer(name).function(network, context, **context.options)
     weights, _ = load_model(Path(name))
@@ -170,27 +153,27 @@ def initialize_network(name: str, network: nn.Module, context: Context) -> Initi
         loaded = network.load_state_dict(shared, strict=False)
     except RuntimeError as error:
         raise HebbsegError(f"init={name}: its weights do not fit this network ({error}).") from error
-    strange = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith(output))]
-    if strange:
-        raise HebbsegError(f"init={name}: its weights do not fit this network, first {strange[0]}.")
+    unmatched = [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if not key.startswith(output))]
+    if unmatched:
+        raise HebbsegError(f"init={name}: its weights do not fit this network, first {unmatched[0]}.")
     return Initialized()
 
 
 def check_weights(path: Path, wanted: Mapping[str, Any]) -> None:
-    """Raises if the weights in a file are of another network than the one with these options; heads may differ."""
+    """Raise if the file contains weights of a network with other options; the heads may differ."""
     _, description = load_model(path)
     found, given = (_compared(as_described(options)) for options in (description.get("network") or {}, wanted))
     keys = [key for key in given if key in found]
     if any(found[key] != given[key] for key in keys):
         theirs, ours = (", ".join(f"{key}={options[key]}" for key in keys) for options in (found, given))
         raise HebbsegError(
-            f"init={path}: its weights are for another network ({theirs}) than this run's ({ours}). Set the network, "
-            "features and norm as they were there, give images of that kind, or take other weights."
+            f"init={path}: its weights are for another network ({theirs}) than this run's ({ours}). Set network, features "
+            "and norm to match, use images of the same kind, or choose other weights."
         )
 
 
 def _compared(described: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same for weights to fit: neither the classes nor dropout."""
+    """Return the options that must agree for weights to fit: all but the number of classes and dropout."""
     options = {key: value for key, value in described["options"].items() if key != "dropout"}
     shape = {key: described[key] for key in ("spatial_dims", "in_channels") if key in described}
     return {"network": described["name"]} | shape | options

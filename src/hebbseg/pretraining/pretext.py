@@ -1,4 +1,4 @@
-"""Stage 1 by back-propagation: the peers of Hebbian learning, which also see images alone."""
+"""Stage 1 by backpropagation on a pretext task, for comparison with Hebbian learning."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,13 +15,13 @@ from hebbseg.seeding import derive_seed
 from hebbseg.training.schedules import rate_factor
 from hebbseg.training.session import Row, Session, State
 
-ROWS = 20  # about how many lines the history gets
+ROWS = 20  # of the history, approximately
 WARM_UP = 0.05
 CLIP = 5.0
 
 
 class Pretext(Protocol):
-    """A task made from images, with a plain UNet inside that does it."""
+    """A self-supervised task with the UNet that is trained on it."""
 
     network: UNet
     steps: int
@@ -30,26 +30,20 @@ class Pretext(Protocol):
     def loss(self, images: Tensor, progress: float, generator: torch.Generator) -> dict[str, Tensor]: ...
 
 
-def train_pretext(
-    pretext: Pretext,
-    images: Callable[[int], Tensor],
-    *,
-    session: Session | None = None,
-) -> list[Row]:
-    """Trains ``pretext.network`` in place (AdamW, warm-up, cosine schedule, no dropout) and returns the history.
+def train_pretext(pretext: Pretext, images: Callable[[int], Tensor], *, session: Session | None = None) -> list[Row]:
+    """Train ``pretext.network`` in place (AdamW, warm-up, cosine schedule, no dropout) and return the history.
 
-    Everything random in step k comes from the initial weights and k, so that a resumed training ends in the same weights.
+    All randomness of step k derives from the initial weights and k, so a resumed training ends in the same weights.
 
     Args:
-        images: batch number k of images, (B, C, *S).
+        images: returns batch number k of images, (B, C, *S).
     """
     session = session or Session()
-    state = session.state
-    module = pretext
+    state, module = session.state, pretext
     assert isinstance(module, nn.Module)
     module.to(next(pretext.network.parameters()).device).train()
     seed, first, history = seed_of(pretext.network), 0, []
-    # The head takes no part; its gradient stays None.
+    # The head is not used; its gradient stays None.
     optimizer = torch.optim.AdamW(module.parameters(), lr=pretext.rate)
     if state is not None:
         module.load_state_dict(state["pretext"])
@@ -64,7 +58,7 @@ def train_pretext(
             terms = pretext.loss(images(step), step / pretext.steps, generator)
             optimizer.zero_grad()
             torch.stack(list(terms.values())).sum().backward()
-            _share_gradients(module)
+            _average_gradients(module)
             nn.utils.clip_grad_norm_(module.parameters(), CLIP)
             optimizer.step()
             if (step + 1) % every == 0:
@@ -79,17 +73,12 @@ def train_pretext(
 
 
 def _state(step: int, seed: int, module: nn.Module, optimizer: torch.optim.Optimizer, history: list[Row]) -> State:
-    return {
-        "step": step,
-        "seed": seed,
-        "pretext": module.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "history": list(history),
-    }
+    states = {"pretext": module.state_dict(), "optimizer": optimizer.state_dict()}
+    return {"step": step, "seed": seed, **states, "history": list(history)}
 
 
-def _share_gradients(module: nn.Module) -> None:
-    """The mean over all processes, where there are several."""
+def _average_gradients(module: nn.Module) -> None:
+    """Replace gradients by their mean over all processes."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         for parameter in module.parameters():
             if parameter.grad is not None:

@@ -1,4 +1,4 @@
-"""Stage 1 by superpixels: find the segment of one picture in a transformed copy of it."""
+"""Stage 1 by superpixels: segment a superpixel of an image in a transformed copy."""
 
 from typing import Literal
 
@@ -14,17 +14,17 @@ from hebbseg.methods.options import Count, Positive
 from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import UNet
 
-CLASS_WEIGHTS = (0.05, 1.0)  # a segment is a small part of an image; the original's values
-SHARPNESS = 20.0  # of cosine similarities, the original's
-SMALLEST = 0.006  # a segment, as a part of the image: 400 of 256² pixels in the original
+CLASS_WEIGHTS = (0.05, 1.0)  # of background and segment, as in the original
+SHARPNESS = 20.0  # of cosine similarities, as in the original
+SMALLEST = 0.006  # segment, as a fraction of the image: 400 of 256² pixels in the original
 LARGEST = 0.3
-FREE = 0.05  # a cell with less of the segment than this is background
+FREE = 0.05  # a cell with a smaller fraction of the segment is background
 
 
 def superpixels(image: np.ndarray, kind: str) -> np.ndarray:
-    """Segments of an image of like colour: Felzenszwalb's graphs in 2D, SLIC's clusters in 3D (half size, for time).
+    """Return superpixels of an image: by default Felzenszwalb's in 2D, SLIC's in 3D (at half size, for speed).
 
-    Shapes: (C, *S) → whole numbers (*S).
+    Shapes: (C, *S) → integers (*S).
     """
     low, high = image.min(), image.max()
     unit = (image - low) / max(high - low, 1e-6)
@@ -40,7 +40,7 @@ def superpixels(image: np.ndarray, kind: str) -> np.ndarray:
 
 
 def pseudo_masks(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-    """One segment of each image, drawn from those that are neither tiny nor huge (or the one nearest to that).
+    """Draw one segment of each image, from those of suitable size (or the one closest to it).
 
     Shapes: (B, C, *S) → 0 and 1, (B, *S).
     """
@@ -57,11 +57,11 @@ def pseudo_masks(images: Tensor, kind: str, generator: torch.Generator) -> Tenso
 
 
 def episode_logits(support: Tensor, masks: Tensor, query: Tensor, cells: int) -> Tensor:
-    """Background and segment in the query, by likeness to prototypes from the support.
+    """Return logits of background and segment in the query, from similarities to prototypes of the support.
 
-    The segment's prototype is the mean of its features; the background has one for each of ``cells`` per axis that is
-    free of the segment, and its overall mean. A class's logit at a position is Σ_k softmax(d)_k d_k over its prototypes,
-    d_k = 20 cos(feature, prototype k).
+    The segment's prototype is the mean of its features. The background has its overall mean and one prototype for each
+    cell (``cells`` per axis) without the segment. A class's logit at a position is Σ_k softmax(d)_k d_k over its
+    prototypes, d_k = 20 cos(feature, prototype k).
 
     Shapes: features (B, F, *S), masks (B, *S), features (B, F, *S) → (B, 2, *S).
     """
@@ -87,8 +87,7 @@ class SuperpixelEpisodes(nn.Module):
 
         L = CE( episode_logits(f(x), m, f(x̃)), m̃ )        weights 0.05 for background and 1 for the segment
 
-    where m is a random superpixel of x, and (x̃, m̃) a transformed (x, m). f is the plain UNet up to its head: encoder and
-    decoder learn; the head does not.
+    where m is a random superpixel of x, (x̃, m̃) a transformed (x, m), and f the UNet without its head.
 
     Ouyang et al., Self-supervision with superpixels: training few-shot medical image segmentation without annotation,
     ECCV 2020 (SSL-ALPNet). Simplified: one prototype for the segment, and no reversed episode.
@@ -97,7 +96,7 @@ class SuperpixelEpisodes(nn.Module):
 
     Options:
         segments: Felzenszwalb (2D only), SLIC, or auto: the first in 2D, the second in 3D
-        prototypes: local ones of the background at most; a grid of 4 × 4 in 2D, of 2 × 2 × 2 in 3D
+        prototypes: maximum number of local background prototypes; 16 is a grid of 4 × 4 in 2D, 2 × 2 × 2 in 3D
         steps: updates
         rate: highest learning rate of AdamW
     """
@@ -113,14 +112,13 @@ class SuperpixelEpisodes(nn.Module):
     ) -> None:
         super().__init__()
         if segments == "felzenszwalb" and network.spatial_dims == 3:
-            raise HebbsegError("Init superpix, option segments='felzenszwalb': it is for 2D. Volumes take 'slic' or 'auto'.")
+            raise HebbsegError("Init superpix, option segments='felzenszwalb': for 2D only. Use 'slic' or 'auto' for volumes.")
         self.network = network
         self.segments = segments
         self.prototypes = prototypes
         self.steps = steps
         self.rate = rate
-        # The rounding error of a root must not cost a cell.
-        self.cells = max(1, int(prototypes ** (1 / network.spatial_dims) + 1e-9))
+        self.cells = max(1, int(prototypes ** (1 / network.spatial_dims) + 1e-9))  # 1e-9 absorbs rounding
         self.augment = Augment(spatial_dims=network.spatial_dims)
 
     def loss(self, images: Tensor, progress: float, generator: torch.Generator) -> dict[str, Tensor]:

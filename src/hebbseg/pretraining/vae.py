@@ -1,4 +1,4 @@
-"""Stage 1 by a variational auto-encoder: encoder and decoder learn to describe an image through a narrow gate."""
+"""Stage 1 by a variational autoencoder."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from hebbseg.methods.options import Count, Positive, Weight
 from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import _CONV, UNet, initialize
 
-RAMP_SHARE = 0.5  # of the training until β has its full value; docs/methods/vae.md has what it is worth
+RAMP_SHARE = 0.5  # of the training until β reaches its full value; measured in docs/methods/vae.md
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
@@ -18,21 +18,20 @@ def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 def standardized(images: Tensor) -> Tensor:
-    """Each channel less its mean over the batch, divided by its spread. Shapes: (B, C, *S) → the same."""
-    spread, mean = torch.std_mean(images, dim=(0, *range(2, images.ndim)), keepdim=True)
-    return (images - mean) / spread.clamp_min(1e-6)
+    """Subtract each channel's mean over the batch and divide by its standard deviation. Shapes: (B, C, *S) → the same."""
+    deviation, mean = torch.std_mean(images, dim=(0, *range(2, images.ndim)), keepdim=True)
+    return (images - mean) / deviation.clamp_min(1e-6)
 
 
 class VariationalAutoEncoder(nn.Module):
-    """The plain UNet's encoder and decoder around a latent, trained to give the image back:
+    """The UNet's encoder and decoder around a latent, trained to reconstruct the image:
 
         L = ½ ln( ‖x − x̂‖² / D ) + β KL( q(z|x) ‖ N(0, 1) ) / D        per image of D numbers
 
-    x standardised channel by channel: the negative evidence bound, up to constants, of a Gaussian decoder whose variance is
-    the best one for the data. z = μ + σ ε is sampled from two 1×1 convolutions of the coarsest map; a third leads back
-    into the decoder. The skips are zero meanwhile: all that the decoder knows of the image came through z, and its
-    weights for skips stay as initialised. β rises from 0 over the first half, so that the decoder
-    learns to use the latent first. Afterwards the UNet has neither latent nor sampling.
+    with x standardized per channel: up to constants, the negative evidence lower bound of a Gaussian decoder with the
+    optimal variance. z = μ + σ ε is sampled from two 1×1 convolutions of the coarsest map; a third maps it back to the
+    decoder. Skip connections are zero, so the decoder depends on z alone and its weights for skips stay unchanged. β
+    rises from 0 over the first half, so that the decoder first learns to use the latent. The trained UNet has no latent.
 
     Kingma and Welling, Auto-encoding variational Bayes, ICLR 2014; the variance as in Rybkin et al., ICML 2021.
 
@@ -66,10 +65,10 @@ class VariationalAutoEncoder(nn.Module):
             )
         initialize(self.new, generator=torch.Generator().manual_seed(seed_of(network)))
         with torch.no_grad():
-            # The latent begins nearly without noise (σ = e^−2), so that more of it is in use in the end.
+            # A small initial noise (σ = e^−2) leaves more of the latent in use after training.
             for name, parameter in self.new["encode"].named_parameters():
                 parameter[latent:] = -4.0 if name == "bias" else 0.0
-            # The first picture is nearly flat: what there is to learn is structure, not contrast.
+            # Nearly constant initial reconstructions: the gradient then concerns structure, not contrast.
             for parameter in self.new["image"].parameters():
                 parameter.mul_(0.1)
 
@@ -77,7 +76,7 @@ class VariationalAutoEncoder(nn.Module):
         mean, log_variance = self.encode(images)
         ε = torch.randn(mean.shape, generator=generator).to(mean)
         decoded = cropped(self.decode(mean + (0.5 * log_variance).exp() * ε), images.shape[2:])
-        # An image that is given back exactly has no logarithm of its error.
+        # A perfect reconstruction must have a finite logarithm.
         error = F.mse_loss(decoded, standardized(images), reduction="none").flatten(1).mean(dim=1) + 1e-6
         return {
             "reconstruction": 0.5 * error.log().mean(),
@@ -88,14 +87,13 @@ class VariationalAutoEncoder(nn.Module):
         }
 
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """μ and ln σ² of the latent, each (B, Z, *s)."""
+        """Return μ and ln σ² of the latent, each (B, Z, *s)."""
         deepest = self.network.encoder(self.network.padded(images))[-1]
         mean, log_variance = self.new["encode"](deepest).chunk(2, dim=1)
-        # e^±10 is as wide or as narrow as any latent can use; beyond it only overflows.
-        return mean, log_variance.clamp(-10, 10)
+        return mean, log_variance.clamp(-10, 10)  # prevents overflow
 
     def decode(self, z: Tensor) -> Tensor:
-        """The image (B, C, *S) that z (B, Z, *s) describes; S is s doubled once for each level."""
+        """Return the image (B, C, *S) of z (B, Z, *s); S is s doubled once per level."""
         count, deepest = len(z), z.shape[2:]
         levels = len(self.network.features_per_level) - 1
         skips = [

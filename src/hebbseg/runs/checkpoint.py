@@ -1,4 +1,4 @@
-"""The checkpoint a run resumes from: plain values and tensors, written atomically."""
+"""Checkpoints to resume from: plain values and tensors, written atomically."""
 
 from pathlib import Path
 from shlex import quote
@@ -12,19 +12,15 @@ from hebbseg.networks.model_file import write_failure
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Plain values and tensors only; the file is the old one until the new one is safely on disk."""
+    """Write plain values and tensors. The previous file is replaced only when the new one is safely on disk."""
     try:
         with replacing(path) as temporary:
             torch.save(state, temporary)
     except (OSError, RuntimeError) as error:
         # torch reports a failed write as a RuntimeError of its zip writer.
+        remedy = f"The previous one is intact. Free disk space and run: hebbseg train --resume -o {quote(str(path.parent))}"
         raise HebbsegError(
-            f"{path}: the checkpoint could not be written ({write_failure(error)}). "
-            + (
-                f"The previous one is intact; free some space and run: hebbseg train --resume -o {quote(str(path.parent))}"
-                if path.exists()
-                else ""
-            )
+            f"{path}: the checkpoint could not be written ({write_failure(error)}). {remedy if path.exists() else ''}"
         ) from error
 
 
@@ -33,8 +29,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise HebbsegError(
-            f"{path}: this is not a checkpoint of ours ({type(error).__name__}). Nothing in it was executed. "
-            "Start the run afresh in another folder."
+            f"{path}: not a hebbseg checkpoint ({type(error).__name__}). No code in it was executed. Start a new run in "
+            "another folder."
         ) from error
     assert isinstance(state, dict)
     return state

@@ -1,4 +1,4 @@
-"""What a run is made of, once its settings and its data are known."""
+"""The parts of a run: data, batches, network and predictor."""
 
 import math
 from pathlib import Path
@@ -27,12 +27,12 @@ from hebbseg.pretraining.initializers import (
 from hebbseg.runs.dataset import Dataset, for_all_axes
 from hebbseg.training.session import Session
 
-MAX_EPOCH_BATCHES = 250  # of stage 1: filters settle long before a very large data set has been seen
+MAX_EPOCH_BATCHES = 250  # of stage 1: filters converge long before the end of a very large data set
 MAX_CALIBRATION_BATCHES = 60  # for norm statistics
 
 
 class RunContext:
-    """The parts of one run: data, batches, network, settings of both stages."""
+    """Everything a run needs once its settings and data are known."""
 
     def __init__(self, settings: Settings, dataset: Dataset, training: TrainingCases, fabric: Fabric) -> None:
         self.settings = settings
@@ -40,7 +40,7 @@ class RunContext:
         self.training = training
         self.fabric = fabric
         if not training.images:
-            raise HebbsegError(f"{source.name}: the split has no training image. Draw one with more cases.")
+            raise HebbsegError(f"{source.name}: the split has no training image. Add images, or lower test or folds.")
         self.store = dataset.store.restricted_to(
             source,
             images=(*training.images, *training.validation),
@@ -72,15 +72,15 @@ class RunContext:
         return network_options(self.settings, self.source, classes)
 
     def calibration(self) -> list[Tensor]:
-        """All training images once (at most `MAX_CALIBRATION_BATCHES` batches), without augmentation, on the device."""
+        """Return every training image once, unaugmented, on the device; at most `MAX_CALIBRATION_BATCHES` batches."""
         plain = self.batches(unlabelled=False, augmented=False, seed=self.settings.seed)
         count = min(math.ceil(len(self.training.images) / plain.image_batch), MAX_CALIBRATION_BATCHES)
         if plain.patch is not None:
-            count = min(4 * count, MAX_CALIBRATION_BATCHES)  # a patch is only a part of an image
+            count = min(4 * count, MAX_CALIBRATION_BATCHES)  # a patch shows only a part of an image
         return [self.fabric.to_device(plain.images_only(step)) for step in range(count)]
 
     def initialize(self, classes: int, seed: int, session: Session | None = None) -> tuple[nn.Module, Initialized]:
-        """Stage 1: a network with its initial weights."""
+        """Run stage 1: build a network and initialize its weights."""
         settings = self.settings.pretrain
         if not is_initializer(settings.init):
             check_weights(Path(settings.init), self.network_options(classes))
@@ -114,7 +114,7 @@ class RunContext:
             network_options=self.network_options(len(self.source.classes)),
             preprocessing=self.store.preprocessing,
             classes=self.source.classes,
-            # Windows as large as the patches of training; whole images where there were none.
+            # As large as the training patches; None predicts whole images.
             window=self.batches(unlabelled=False, augmented=False, seed=0).patch,
             tta=self.settings.finetune.tta,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
@@ -122,7 +122,7 @@ class RunContext:
 
 
 def network_options(settings: Settings, source: Source, classes: int) -> dict[str, Any]:
-    """What `build_network` builds the network of a run with; no mask is opened for it."""
+    """Return the keywords of `build_network` for a run. Opens no mask."""
     chosen = settings.network
     options = default_options(chosen.name, chosen.features)
     if chosen.name == UNET:

@@ -1,4 +1,4 @@
-"""The data of a run: listed, decoded once, split."""
+"""The data of a run: cases are listed, decoded once and split."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,14 @@ from hebbseg.errors import HebbsegError
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The cases that can be read. ``store`` has their preprocessed images and masks; each file is decoded once."""
+    """The readable cases, and a store of their preprocessed images and masks."""
 
     source: Source
     store: CaseStore
 
 
 def list_cases(settings: DataSettings) -> Source:
-    """Names and headers of all files; no image and no mask is decoded."""
+    """List the cases from file names and headers. Decodes no image and no mask."""
     return open_source(
         settings.source,
         label_map=settings.label_map,
@@ -34,20 +34,19 @@ def list_cases(settings: DataSettings) -> Source:
 
 
 def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, masks: bool = True) -> Dataset:
-    """Decodes every file once into the store. Says which cases cannot be read; those are left out.
+    """Decode every file into the store, once. Unreadable cases are reported and left out.
 
     Args:
-        masks: off opens no mask.
+        masks: False opens no mask.
     """
-    dims = listed.spatial_dims
-    size = None if settings.size == "native" else for_all_axes(settings.size, dims)
+    size = None if settings.size == "native" else for_all_axes(settings.size, listed.spatial_dims)
     store = CaseStore(
         source=listed,
         preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
     )
-    if not isinstance(listed, FileSource):  # generated: nothing to read, nothing to go wrong
+    if not isinstance(listed, FileSource):  # generated images need no check
         return Dataset(source=listed, store=store)
     total = len(listed.cases)
     count = iter(range(1, total + 1))
@@ -56,14 +55,14 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
         raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
     if found.problems:
         reporter.say(
-            f"{len(found.problems)} problems with the data, {total - len(found.usable)} of {total} cases left out; "
+            f"Found {len(found.problems)} problem(s) in the data; {total - len(found.usable)} of {total} cases are left out. "
             f"`hebbseg check` lists all. First: {found.problems[0]}"
         )
     return Dataset(source=listed.with_cases(found.usable), store=store)
 
 
 def open_dataset(settings: DataSettings, reporter: Reporter) -> Dataset:
-    """Lists and decodes the cases, for several runs in a row."""
+    """List and decode the cases, to share them between runs."""
     return decode_cases(list_cases(settings), settings, reporter)
 
 
@@ -91,7 +90,7 @@ def describe_split(split: Split, source: Source, reporter: Reporter) -> None:
 
 
 def for_all_axes(size: tuple[int, ...] | str, dims: int) -> tuple[int, ...] | str:
-    """One number stands for all axes."""
+    """Return one number per axis where a single number stands for all axes."""
     return size * dims if isinstance(size, tuple) and len(size) == 1 else size
 
 
@@ -99,4 +98,4 @@ def _share(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise HebbsegError(f"test={text!r}: allowed are auto, official, or a share such as 0.2 (0 for none).") from None
+        raise HebbsegError(f"test={text!r}: allowed are auto, official, or a fraction such as 0.2 (0 for none).") from None

@@ -1,4 +1,4 @@
-"""A finished model on data of any origin: which cases, whether classes and images fit, and what is written."""
+"""Evaluation of a trained model: choice of cases, compatibility checks, result files."""
 
 import heapq
 import re
@@ -23,75 +23,65 @@ from hebbseg.inference.predictor import Predictor
 from hebbseg.reporting.plots.figures import draw_grid
 from hebbseg.reporting.plots.overlay import overlay
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.provenance import seen_among
+from hebbseg.runs.provenance import describe_overlap
 
 WORST = 6  # cases in worst.png
 
 
 def chosen_cases(source: Source, *, split: Path | None = None, subset: str | None = None) -> list[str]:
-    """Ids of the cases with masks, or of those among them that a split tests on or that are on a published side."""
+    """Return the ids of the cases with masks: all of them, a split's test cases, or one side of a published split."""
     masked = [case for case in source.cases if case.has_mask]
     if not masked:
         raise HebbsegError(
-            f"{source.name}: none of its {len(source.cases)} cases has a mask, so there is nothing to measure against. "
+            f"{source.name}: none of its {len(source.cases)} cases has a mask, so there is nothing to evaluate against. "
             "Use `hebbseg predict`, or add masks."
         )
     if split is not None and subset is not None:
-        raise HebbsegError("--split and --subset: give one of them.")
+        raise HebbsegError("--split and --subset exclude each other; give one of them.")
     if split is not None:
         wanted = Split.load(split / "split.json" if split.is_dir() else split).test
         missing = sorted(set(wanted) - {case.id for case in masked})
         if missing or not wanted:
-            raise HebbsegError(
-                f"--split {split}: "
-                + (
-                    f"{len(missing)} of its test cases have no mask in {source.name}, first {missing[0]!r}. "
-                    if missing
-                    else "it has no test cases. "
-                )
-                + "Give the data it was drawn from."
-            )
+            found = f"{len(missing)} of its test cases have no mask in {source.name}, first {missing[0]!r}" if missing else ""
+            raise HebbsegError(f"--split {split}: {found or 'it has no test cases'}. Pass the data it was drawn from.")
         return sorted(wanted)
     if subset is not None:
         sides = sorted({case.subset for case in source.cases if case.subset is not None})
         if subset not in sides:
-            allowed = did_you_mean(subset, sides) if sides else "It has no published split; leave --subset out."
-            raise HebbsegError(f"--subset {subset!r}: {source.name} has no such side. {allowed}")
+            allowed = did_you_mean(subset, sides) if sides else "It has no published split; omit --subset."
+            raise HebbsegError(f"--subset {subset!r}: {source.name} has no such subset. {allowed}")
         masked = [case for case in masked if case.subset == subset]
         if not masked:
-            raise HebbsegError(f"--subset {subset!r}: no case on that side of {source.name} has a mask.")
+            raise HebbsegError(f"--subset {subset!r}: no case in this subset of {source.name} has a mask.")
     return sorted(case.id for case in masked)
 
 
 def fitting_source(source: Source, segmenter: Predictor) -> Source:
-    """The source as the segmenter needs it; an error if its classes or dimensions are others than the model's."""
-    if source.spatial_dims != segmenter.spatial_dims:
-        raise HebbsegError(
-            f"{source.name} is {source.spatial_dims}D and the model {segmenter.spatial_dims}D. Give data of the model's kind."
-        )
+    """Return the source with the model's axis order and channels. Raises if its dimensions or classes differ."""
+    dims = segmenter.spatial_dims
+    if source.spatial_dims != dims:
+        raise HebbsegError(f"{source.name} is {source.spatial_dims}D and the model {dims}D. Pass {dims}D data.")
     _check_classes(source.classes, segmenter.classes, source.name)
     if isinstance(source, FileSource) and "stored" not in (source.axes, segmenter.axes):
         source = _turned(source, segmenter.axes)
-    if source.channels == segmenter.in_channels:
-        return source
-    return _OtherChannels(source, segmenter)
+    return source if source.channels == segmenter.in_channels else _OtherChannels(source, segmenter)
 
 
 def trained_on(model: Path, cases: Sequence[str]) -> str | None:
-    """A warning if cases have the names of some that this model was trained on; None if not, or if nobody knows."""
+    """Return a warning if the model was trained on cases of these names; None if not, or if that is unknown."""
     try:
-        found = seen_among(model, cases)
-    except HebbsegError as error:  # of this model or of one that it began with
-        return f"which images {model} was trained on cannot be told: {error}"
+        found = describe_overlap(model, cases)
+    except HebbsegError as error:  # of this model or of one it was initialized from
+        return f"the training images of {model} are unknown: {error}"
     if found is None:
         return None
     path = (model if model.is_dir() else model.parent) / "split.json"
-    remedy = f"; --split {path} measures the model's test cases alone" if path.is_file() else ""
+    remedy = f"; --split {path} evaluates the model's test cases only" if path.is_file() else ""
     return f"{found}{remedy}."
 
 
 def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> Path:
-    """Where results go: ``out``, which must not hold results yet, or a folder of a name that is not taken."""
+    """Return ``out``, which must not contain results yet, or a new folder named after the data."""
     if out is None:
         stem = re.sub(r"[^\w.-]+", "-", f"{name}-evaluation")
         if overwrite:
@@ -101,20 +91,14 @@ def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> P
         return next(path for path in map(Path, names) if not path.exists())
     taken = [out / file for file in ("metrics.csv", "summary.json", "worst.png") if (out / file).exists()]
     if taken and not overwrite:
-        raise HebbsegError(f"{taken[0]} is there already. Choose another -o, or say --overwrite; nothing was written.")
+        raise HebbsegError(f"{taken[0]} already exists. Choose another -o, or pass --overwrite. Nothing was written.")
     return out
 
 
 def measure(
-    segmenter: Predictor,
-    source: Source,
-    cases: Sequence[str],
-    folder: Path,
-    *,
-    reporter: Reporter,
-    warning: str | None = None,
+    segmenter: Predictor, source: Source, cases: Sequence[str], folder: Path, *, reporter: Reporter, warning: str | None = None
 ) -> dict[str, Any]:
-    """Predicts and measures the cases; writes ``metrics.csv``, ``summary.json`` and ``worst.png``; gives the summary."""
+    """Evaluate the cases, write ``metrics.csv``, ``summary.json`` and ``worst.png``, and return the summary."""
     worst: list[tuple[float, int, np.ndarray]] = []
     seen = 0
 
@@ -144,7 +128,7 @@ def measure(
 
 
 def _turned(source: FileSource, axes: Axes) -> FileSource:
-    """The source with all arrays, and their spacings, in that order of axes."""
+    """Return the source with arrays and spacings in this order of axes."""
     if source.axes == axes:
         return source
     turned = FileSource(name=source.name, root=source.root, cases=source.cases, problems=source.problems, masks=source.masks)
@@ -155,14 +139,14 @@ def _turned(source: FileSource, axes: Axes) -> FileSource:
 
 
 def _check_classes(data: Sequence[ClassInfo], model: Sequence[ClassInfo], name: str) -> None:
-    """Classes agree if, index by index, they have one name, or one value and not two names that somebody chose."""
+    """Raise unless every pair of classes has the same name, or the same value and at most one user-given name."""
     if len(data) == len(model) and all(map(_same_class, data, model)):
         return
     values = data if len(data) == len(model) else model
     suggested = ";".join(f"{a.name}={_value(b)}" for a, b in zip(model, values, strict=True))
     raise HebbsegError(
-        f"The classes of {name} ({_shown(data)}) are not those of the model ({_shown(model)}). If they mean the same, say "
-        f"which mask value is which class, for instance --label-map '{suggested}'."
+        f"The classes of {name} ({_shown(data)}) differ from the model's ({_shown(model)}). If they mean the same, assign "
+        f"mask values to the model's classes, for example --label-map '{suggested}'."
     )
 
 
@@ -184,14 +168,13 @@ def _value(info: ClassInfo) -> str:
 
 
 class _OtherChannels:
-    """A source whose images get the number of channels a model takes: grey repeated, colour made grey."""
+    """A source converted to the model's number of channels: gray repeated, or color reduced to gray."""
 
     def __init__(self, source: Source, segmenter: Predictor) -> None:
         self._source = source
         self._segmenter = segmenter
         self.channels = segmenter.in_channels
-        # Another name, as prepared images are kept on disk by it.
-        self.name = f"{source.name} with {self.channels} channels"
+        self.name = f"{source.name} with {self.channels} channels"  # a different key in the cache of preprocessed images
         self.cases: tuple[Case, ...] = source.cases
         self.problems: tuple[Problem, ...] = source.problems
         self.spatial_dims = source.spatial_dims

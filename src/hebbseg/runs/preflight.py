@@ -1,4 +1,4 @@
-"""Every error that can be found before images are decoded."""
+"""Checks that need no decoded image: settings, file names and headers."""
 
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from hebbseg.runs.context import network_options
 from hebbseg.runs.dataset import draw_split, for_all_axes
 from hebbseg.training.tensorboard import require_tensorboard
 
-ANY_SIZE = (61, 47, 37)  # where images are neither resized nor cut: odd, as some of them will be
+ANY_SIZE = (61, 47, 37)  # stands for images that are neither resized nor cropped: odd sides, as some will have
 
 
 def check_settings(settings: Settings) -> None:
-    """What can be found from the settings alone."""
+    """Check everything that depends on the settings alone."""
     network = settings.network.name
     check_method(settings.finetune.method, settings.finetune.method_options, network=network)
     check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
@@ -33,11 +33,11 @@ def check_settings(settings: Settings) -> None:
 
 
 def check_network(settings: Settings) -> None:
-    """Whether there is such a network, and whether every setting of the network has an effect on it."""
+    """Check that the network exists and reads every network setting that was given."""
     chosen = settings.network
     if chosen.name == UNET:
         if chosen.options:
-            raise HebbsegError("network_options: the UNet has none. Its settings are features, norm and dropout.")
+            raise HebbsegError("network_options: the UNet has none. Set features, norm or dropout instead.")
         return
     find_factory(chosen.name)
     unread = {"norm": "network_options", "dropout": "network_options", "part": "layers", "levels": "layers"}
@@ -47,11 +47,11 @@ def check_network(settings: Settings) -> None:
     for name, remedy in unread.items():
         default = FLAT_NAMES[name][2].default
         if given[name] != (list(default) if isinstance(default, tuple) else default):
-            raise HebbsegError(f"{name}: only the UNet reads it, and network={chosen.name}. Set {remedy} instead.")
+            raise HebbsegError(f"{name}: only the UNet has this setting, but network={chosen.name}. Set {remedy} instead.")
 
 
 def _check_forward(settings: Settings, source: Source) -> None:
-    """Builds the network and checks its output for images of the size it will get, as far as that is known."""
+    """Build the network and check its output at the training size, as far as that is known."""
     network = build_network(**network_options(settings, source, classes=2), seed=settings.seed)
     dims = source.spatial_dims
     sides = [sides for sides in (settings.data.patch, settings.data.size) if isinstance(sides, tuple)]
@@ -60,12 +60,11 @@ def _check_forward(settings: Settings, source: Source) -> None:
     elif settings.data.size == "auto" and dims == 2:
         sides.append(SIZE_2D)
     size = for_all_axes(sides[0] if sides else ANY_SIZE[:dims], dims)
-    images = torch.zeros(2, source.channels, *size)
-    called_layers(network, images, name=settings.network.name, out_channels=2)
+    called_layers(network, torch.zeros(2, source.channels, *size), name=settings.network.name, out_channels=2)
 
 
 def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -> Split:
-    """What can be found from the names and headers of files; returns the split if all of them can be read.
+    """Check everything that depends on file names and headers; return the split, valid if all files can be read.
 
     Args:
         labelled: the run needs labelled training images.
@@ -88,9 +87,9 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
     except HebbsegError as error:
         if not source.problems:
             raise
-        # Masks that match no image are often the reason why there are too few.
+        # Masks that match no image are often the cause.
         raise HebbsegError(
-            f"{error}\n{len(source.problems)} problems with the files were found; `hebbseg check` lists all. "
+            f"{error}\nFound {len(source.problems)} problems with the files; `hebbseg check` lists all. "
             f"First: {source.problems[0]}"
         ) from error
     return split
@@ -99,8 +98,8 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
 def require_labelled(settings: Settings, split: Split) -> None:
     if not split.training.labelled:
         raise HebbsegError(
-            f"{settings.data.source}, labelled={settings.data.labelled}: no training case has a mask to be used, so there is "
-            "nothing to fine-tune on. Learn from the images alone with `hebbseg pretrain`, or add masks (`hebbseg check` "
+            f"{settings.data.source}, labelled={settings.data.labelled}: no training case has a usable mask, so there is "
+            "nothing to fine-tune on. Pre-train on the images alone with `hebbseg pretrain`, or add masks (`hebbseg check` "
             "shows where they are expected)."
         )
 
@@ -109,6 +108,6 @@ def require_classes(settings: Settings, source: Source) -> None:
     if len(source.classes) < 2:
         only = source.classes[0]
         raise HebbsegError(
-            f"{settings.data.source}: the masks hold only one class ({only.name or only.value}), so there is nothing to tell "
-            "apart. Are they the right masks? `hebbseg check` shows what was read."
+            f"{settings.data.source}: the masks contain only one class ({only.name or only.value}), so there is nothing to "
+            "segment. Check that these are the right masks; `hebbseg check` shows what was read."
         )

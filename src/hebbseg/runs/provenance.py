@@ -1,4 +1,4 @@
-"""Which images weights have learned from, as far as the runs they come from tell."""
+"""Which images a set of weights was trained on, as recorded by the runs it comes from."""
 
 import json
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ STAGE_1 = "pretrained.safetensors"
 
 
 def images_seen(weights: Path) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of the images that weights (a file, or the folder of a run) saw with their masks, and of those without.
+    """Return the names of the training images of ``weights`` (a file or run folder), with masks and without.
 
-    They are those of the run that made the weights, of the run that it took its own first weights from, and so on, if
-    these runs' folders are still where they were. Nothing is known of weights that were moved away from their run.
+    Covers the run that made the weights, the run it was initialized from, and so on, as long as these folders are still
+    in place. Weights that were moved out of their run folder have no record.
     """
     with_mask: set[str] = set()
     without: set[str] = set()
-    visited: set[Path] = set()  # runs that were made anew can begin with each other's weights
+    visited: set[Path] = set()  # folders that were reused can form a cycle
     source: Path | None = weights
     while source is not None:
         folder = (source if source.is_dir() else source.parent).resolve()
@@ -32,34 +32,34 @@ def images_seen(weights: Path) -> tuple[frozenset[str], frozenset[str]]:
             else:
                 with_mask.update(training.labelled, training.validation)
                 without.update(training.unlabelled)
-        source = _first_weights(folder)
+        source = _initial_weights(folder)
     return frozenset(with_mask), frozenset(without - with_mask)
 
 
-def seen_among(weights: Path, cases: Sequence[str]) -> str | None:
-    """In words, how many of the cases have the names of images that these weights saw; None if none, or nobody knows."""
+def describe_overlap(weights: Path, cases: Sequence[str]) -> str | None:
+    """Say how many of the cases share a name with training images of ``weights``; None if none do or it is unknown."""
     with_mask, without = (names & set(cases) for names in images_seen(weights))
     if not with_mask and not without:
         return None
     return (
         f"{len(with_mask) + len(without)} of the {len(cases)} cases have names of images that {weights} was trained on "
-        f"({len(with_mask)} of them with their masks). If they are the same images, the result flatters"
+        f"({len(with_mask)} of them with their masks). If they are the same images, the result has an optimistic bias"
     )
 
 
-def start_has_seen(weights: Path, test: Sequence[str]) -> str | None:
-    """A warning about a run whose test cases are not new to the weights it begins with."""
+def overlap_warning(weights: Path, test: Sequence[str]) -> str | None:
+    """Return a warning if a run's initial weights were trained on its test cases."""
     try:
-        found = seen_among(weights, test)
-    except HebbsegError as error:  # what lies beside the weights need not be of their run
-        return f"which images {weights} was trained on cannot be told, so test cases may be among them: {error}"
+        found = describe_overlap(weights, test)
+    except HebbsegError as error:  # a split.json beside the weights may belong to another run
+        return f"the training images of {weights} are unknown and may include test cases: {error}"
     if found is None:
         return None
-    return f"test: {found}. `hebbseg pretrain` with the seed and split of this run leaves its test cases out."
+    return f"test: {found}. `hebbseg pretrain` with the seed and split of this run excludes its test cases."
 
 
-def _first_weights(folder: Path) -> Path | None:
-    """The file of weights that the run in ``folder`` began with, if it did and if that is known."""
+def _initial_weights(folder: Path) -> Path | None:
+    """Return the file that the run in ``folder`` was initialized from, if it is recorded."""
     try:
         name = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("init_file")
     except (OSError, ValueError, AttributeError):

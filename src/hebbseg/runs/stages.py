@@ -1,7 +1,9 @@
-"""Both stages of a run: initial weights, then fine-tuning."""
+"""Both stages of a run: weight initialization and fine-tuning."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
+from typing import Any
 
 from torch import nn
 
@@ -23,26 +25,32 @@ from hebbseg.training.interrupt import Interrupted, Request
 from hebbseg.training.loop import fit
 from hebbseg.training.session import Row, Session, State
 
-SEEDS_APART = 1_000_003  # between the networks of a method that has several
+TITLES = {"pretrain": "stage 1", "fit": "stage 2"}
+SEEDS_APART = 1_000_003  # between the networks of a method with several
 
 Initialize = Callable[[RunContext, int], tuple[nn.Module, Initialized]]
-"""Gives network number 0 (or 1, 2, … for methods that have several) of a run with its initial weights."""
+"""(context, number) → the initialized network of that number: 0, and 1, 2, … for methods with several."""
 
 
-def stage1_session(
-    settings: Settings, folder: RunFolder, state: State | None, reporter: Reporter, request: Request | None
-) -> Session:
+def _session(
+    stage: str, settings: Settings, folder: RunFolder, state: State | None, reporter: Reporter, request: Request | None,
+    **further: Any,
+) -> Session:  # fmt: skip
+    """Return the session of a stage. Its checkpoints also contain ``further``."""
     every_s = settings.hardware.checkpoint_every_s
 
     def save(make: Callable[[], State], now: bool) -> None:
-        folder.checkpoint(lambda: {"stage": "pretrain", "state": make()}, every_s=every_s, now=now)
+        folder.checkpoint(lambda: {"stage": stage, **further, "state": make()}, every_s=every_s, now=now)
 
     return Session(
-        state=state["state"] if state is not None and state["stage"] == "pretrain" else None,
+        state=state["state"] if state is not None and state["stage"] == stage else None,
         save=save,
-        report=lambda done, total, row: reporter.step("stage 1", done, total, row),
+        report=lambda done, total, row: reporter.step(TITLES[stage], done, total, row),
         request=request,
     )
+
+
+stage1_session = partial(_session, "pretrain")
 
 
 def train_stages(
@@ -53,36 +61,26 @@ def train_stages(
     request: Request | None,
     initialize: Initialize | None,
 ) -> tuple[Predictor, list[Row]]:
-    """Stage 1, unless the state is of stage 2, then stage 2."""
+    """Run stage 1, unless the state is from stage 2, then stage 2."""
     settings, classes = context.settings, len(context.source.classes)
-    if state is not None and state["stage"] == "fit":
+    resumed = state["history"] if state is not None and state["stage"] == "fit" else None
 
-        def another() -> nn.Module:
-            return build_network(**context.network_options(classes)).to(context.fabric.device)
+    def initialized(number: int) -> tuple[nn.Module, Initialized]:
+        if resumed is not None:  # weights and history are in the state
+            return build_network(**context.network_options(classes)).to(context.fabric.device), Initialized(history=resumed)
+        if initialize is not None:
+            return initialize(context, number)
+        session = stage1_session(settings, folder, state, reporter, request) if number == 0 else None
+        return context.initialize(classes, settings.seed + number * SEEDS_APART, session)
 
-        network, before, state2 = another(), state["history"], state["state"]
-    else:
-        if initialize is None:
-            session = stage1_session(settings, folder, state, reporter, request)
-            network, first = context.initialize(classes, settings.seed, session)
-        else:
-            network, first = initialize(context, 0)
-        before, state2, numbers = first.history, None, count(1)
+    network, first = initialized(0)
+    if resumed is None:
         _save_stage1(context, folder, network, first)
-
-        def another() -> nn.Module:
-            number = next(numbers)
-            seed = settings.seed + number * SEEDS_APART
-            return (initialize(context, number) if initialize else context.initialize(classes, seed))[0]
-
-    def save(make: Callable[[], State], now: bool) -> None:
-        whole = lambda: {"stage": "fit", "history": before, "state": make()}  # noqa: E731
-        folder.checkpoint(whole, every_s=settings.hardware.checkpoint_every_s, now=now)
-
+    numbers = count(1)
     method = make_method(
         settings.finetune.method,
         network=network,
-        another=another,
+        another=lambda: initialized(next(numbers))[0],
         loss=settings.finetune.loss,
         augment=context.augment,
         options=settings.finetune.method_options,
@@ -95,32 +93,26 @@ def train_stages(
             seed=settings.seed,
             fabric=context.fabric,
             validate=_validator(context) if context.training.validation else None,
-            session=Session(
-                state=state2,
-                save=save,
-                report=lambda done, total, row: reporter.step("stage 2", done, total, row),
-                request=request,
-            ),
+            session=_session("fit", settings, folder, state, reporter, request, history=first.history),
         )
     except HebbsegError as error:
         if isinstance(error, Interrupted) or not (folder / "checkpoint.pt").exists():
             raise
         raise HebbsegError(f"{error} The last good checkpoint is {folder / 'checkpoint.pt'}.") from error
     recalibrate_norms(kept, context.calibration())
-    return context.predictor(kept.cpu().eval()), [*before, *rows]
+    return context.predictor(kept.cpu().eval()), [*first.history, *rows]
 
 
 def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, first: Initialized) -> None:
-    if not folder.writes:
-        return
-    if first.diagnostics:
+    if folder.writes and first.diagnostics:
         write_json(folder / "pretrain.json", as_dict(first.diagnostics))
-    described = {"network": context.network_options(len(context.source.classes))}
-    save_model(folder / "pretrained.safetensors", network.state_dict(), described)
+    if folder.writes:
+        described = {"network": context.network_options(len(context.source.classes))}
+        save_model(folder / "pretrained.safetensors", network.state_dict(), described)
 
 
 def _validator(context: RunContext) -> Callable[[nn.Module], float]:
-    """Mean Dice over foreground classes and validation cases, at the size of training."""
+    """Return a function that computes the mean Dice of the validation cases at the training size."""
 
     def validate(network: nn.Module) -> float:
         predictor = context.predictor(network)

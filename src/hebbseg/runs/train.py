@@ -1,4 +1,4 @@
-"""One run, in order: list, preflight, decode, split, stage 1, stage 2, test. Resumable at any moment."""
+"""One run: list, preflight, decode, split, stage 1, stage 2, test. It can be resumed at any point."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,7 +25,7 @@ from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.preflight import check_listed, check_settings, require_classes, require_labelled
-from hebbseg.runs.provenance import start_has_seen
+from hebbseg.runs.provenance import overlap_warning
 from hebbseg.runs.stages import Initialize, stage1_session, train_stages
 from hebbseg.training.distributed import launched, make_fabric
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
@@ -44,12 +44,12 @@ def run(
     initialize: Initialize | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Predictor:
-    """Both stages and the test; leaves everything in ``out`` (see `RunFolder`).
+    """Run both stages and the test; write everything to ``out`` (see `RunFolder`).
 
     Args:
-        dataset: the data of ``settings``, where they are decoded already.
-        initialize: gives the initial weights, where stage 1 was done before; must be what stage 1 would give here.
-        notes: written into run.json.
+        dataset: the data of ``settings``, if they are decoded already.
+        initialize: replaces stage 1; must return the weights that stage 1 would compute.
+        notes: added to run.json.
     """
     reporter = reporter or Quiet()
     check_settings(settings)
@@ -59,14 +59,14 @@ def run(
     dataset, split = _data(settings, reporter, dataset)
     require_labelled(settings, split)
     require_classes(settings, dataset.source)
-    settings = _with_method(settings, len(split.training.unlabelled), folder.begun_with(), reporter)
+    settings = _resolve_method(settings, len(split.training.unlabelled), folder.begun_with(), reporter)
     state = folder.begin(settings, split, resume=resume)
     notes = _note_of_weights(settings, split, reporter) | dict(notes or {})
     if notes:
         folder.note(**notes)
     if resume and folder.description()["status"] == "done":
-        reporter.say(f"{out}: this run is complete already.")
-        return Predictor.load(out, trust=settings.network.name != UNET)  # the preflight has imported it already
+        reporter.say(f"{out}: this run is already complete.")
+        return Predictor.load(out, trust=settings.network.name != UNET)  # the preflight has imported it
     with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
         context = RunContext(settings, dataset, split.training, fabric)
         with _stoppable(folder) as request:
@@ -83,7 +83,7 @@ def run(
 
 
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
-    """Stage 1 alone, with or without masks on disk; returns the file of weights that ``--init FILE`` takes."""
+    """Run stage 1 alone; reads no mask. Returns the weights file for ``--init FILE``."""
     reporter = reporter or Quiet()
     check_settings(settings)
     if not is_initializer(settings.pretrain.init):
@@ -97,7 +97,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     state = folder.begin(settings, split, resume=resume)
     path = folder / "pretrained.safetensors"
     if resume and folder.description()["status"] == "done":
-        reporter.say(f"{out}: this run is complete already.")
+        reporter.say(f"{out}: this run is already complete.")
         return path
     with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
         context = RunContext(settings, dataset, split.training, fabric)
@@ -105,8 +105,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
             session = stage1_session(settings, folder, state, reporter, request)
             network, first = context.initialize(2, settings.seed, session)
         if fabric.global_rank == 0:
-            described = {"network": context.network_options(2), "init": settings.pretrain.init}
-            save_model(path, network.state_dict(), described)
+            save_model(path, network.state_dict(), {"network": context.network_options(2), "init": settings.pretrain.init})
             folder.save_rows("history.csv", first.history)
             write_json(folder / "pretrain.json", as_dict(first.diagnostics))
             _close(folder)
@@ -114,7 +113,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
 
 
 def _data(settings: Settings, reporter: Reporter, dataset: Dataset | None, *, masks: bool = True) -> tuple[Dataset, Split]:
-    """The cases, decoded once, and their split."""
+    """Return the cases, decoded once, and their split."""
     if dataset is None:
         listed = list_cases(settings.data)
         split = check_listed(settings, listed, labelled=masks)
@@ -128,24 +127,24 @@ def _data(settings: Settings, reporter: Reporter, dataset: Dataset | None, *, ma
 
 
 def _note_of_weights(settings: Settings, split: Split, reporter: Reporter) -> dict[str, Any]:
-    """For run.json: the file of weights that a run starts from, and a warning if they have seen its test cases."""
+    """Return for run.json the file of initial weights, and a warning if they were trained on test cases."""
     if is_initializer(settings.pretrain.init):
         return {}
     weights = Path(settings.pretrain.init).absolute()
-    warning = start_has_seen(weights, split.test)
+    warning = overlap_warning(weights, split.test)
     if warning is None:
         return {"init_file": str(weights)}
     reporter.say(f"warning: {warning}")
     return {"init_file": str(weights), "warning": warning}
 
 
-def _with_method(settings: Settings, unlabelled: int, begun_with: Settings | None, reporter: Reporter) -> Settings:
-    """The settings with what ``auto`` stands for, or stood for when the run was started."""
+def _resolve_method(settings: Settings, unlabelled: int, started_with: Settings | None, reporter: Reporter) -> Settings:
+    """Replace ``method=auto`` by the method it stands for, or stood for when the run was started."""
     if settings.finetune.method != AUTO:
         return settings
     method, options = auto_method(unlabelled=unlabelled, network=settings.network.name)
-    if begun_with is not None:
-        method, options = begun_with.finetune.method, dict(begun_with.finetune.method_options)
+    if started_with is not None:
+        method, options = started_with.finetune.method, dict(started_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""
     reporter.say(f"method: {method}{how} ({unlabelled or 'no'} unlabelled training images)")
     return settings.changed(method=method, method_options=options)
@@ -158,7 +157,7 @@ def _with_tensorboard(reporter: Reporter, settings: Settings, folder: RunFolder)
 
 @contextmanager
 def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
-    """A request to stop that the first process alone follows, so that all of them stop after the same update."""
+    """Handle Ctrl-C in the first process alone, so that all processes stop after the same update."""
     try:
         with interrupt_requests() as request:
             yield request if folder.writes else None
@@ -167,7 +166,7 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 
 def _test(predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter) -> None:
-    """Evaluates the kept network on the test cases, which no stage of training can ask the store for."""
+    """Evaluate on the test cases, which the store of the training stages refuses to return."""
     pictures: list[np.ndarray] = []
 
     def look(image: np.ndarray, prediction: np.ndarray, target: np.ndarray) -> None:
@@ -184,7 +183,7 @@ def _test(predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolde
     )
     folder.save_rows("metrics.csv", rows)
     draw_grid(pictures, folder / "figures" / "test.png", "Test cases: prediction in yellow, target in blue")
-    warning = {name: said for name, said in folder.description().items() if name == "warning"}
+    warning = {name: text for name, text in folder.description().items() if name == "warning"}
     write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes)} | warning)
 
 

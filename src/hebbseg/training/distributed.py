@@ -1,4 +1,4 @@
-"""One run in several processes: how they begin, and how they end when something goes wrong in one of them."""
+"""Launch and shutdown of a run in several processes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,35 +11,33 @@ from hebbseg.errors import HebbsegError
 
 
 def make_fabric(settings: Settings) -> Fabric:
-    """Devices, precision and processes of a run; `launched` starts the further processes."""
+    """Return devices, precision and processes of a run; `launched` starts the other processes."""
     hardware = settings.hardware
-    several = hardware.devices * hardware.num_nodes > 1
     return available_fabric(
         accelerator=hardware.accelerator,
         devices=hardware.devices,
         num_nodes=hardware.num_nodes,
         precision=settings.finetune.precision,
-        strategy="ddp" if several else "auto",
+        strategy="ddp" if hardware.devices * hardware.num_nodes > 1 else "auto",
     )
 
 
 def available_fabric(*, accelerator: str, devices: int, **options: Any) -> Fabric:
-    """A fabric of devices that this machine has, or an error that says what it does not have."""
+    """Return a Fabric, or raise an error that names the device this machine lacks."""
     try:
         return Fabric(accelerator=accelerator, devices=devices, **options)
-    except Exception as error:  # each accelerator has an exception of its own for "not here"
+    except Exception as error:  # each accelerator raises its own type
         raise HebbsegError(
             f"accelerator={accelerator!r}, devices={devices}: not available on this machine "
-            f"({' '.join(str(error).split())}). accelerator=auto takes what there is."
+            f"({' '.join(str(error).split())}). accelerator=auto uses an available device."
         ) from error
 
 
 @contextmanager
 def launched(fabric: Fabric) -> Iterator[None]:
-    """Starts the further processes, each of which runs the whole program up to here, and ends them if this one fails.
+    """Start the other processes, each of which runs the program up to here, and end them if this one fails.
 
-    What the user can mend is said once, by the first process: the others meet the same error, or wait for a partner who
-    is no longer there.
+    Only the first process reports user errors; the others encounter the same error or wait for a process that has ended.
     """
     fabric.launch()
     try:
@@ -52,11 +50,10 @@ def launched(fabric: Fabric) -> Iterator[None]:
 
 
 def _end_others(fabric: Fabric) -> None:
-    """Kills what this process has started; a process that waits for a partner hears no gentler word."""
+    """Kill the processes that this one started; while waiting for another process they ignore other signals."""
     started = getattr(fabric.strategy.launcher, "procs", [])
     processes = list(started)
-    # Fabric watches this list, and would kill this process too for what happens to those in it.
-    started.clear()
+    started.clear()  # Fabric watches this list and would kill this process as well
     for process in processes:
         process.kill()
     for process in processes:

@@ -1,8 +1,7 @@
-"""Weights that are averages over the way, and norm statistics that fit them."""
+"""Exponential moving average of weights, and batch-norm statistics that match them."""
 
 import copy
 from collections.abc import Iterable
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,17 +15,13 @@ class WeightAverage:
 
         W̄ ← d W̄ + (1 − d) W,      d = min(decay, (1 + n) / (10 + n)) at update n,
 
-    so that the first updates are not held by the initial weights. Norm statistics are copied, not averaged.
+    so that the initial weights do not dominate early averages. Norm statistics are copied, not averaged.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.decay = decay
         self.updates = 0
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
-
-    def to(self, device: torch.device) -> Self:
-        self.network.to(device)
-        return self
 
     @torch.no_grad()
     def include(self, network: nn.Module) -> None:
@@ -48,10 +43,9 @@ class WeightAverage:
 
 @torch.no_grad()
 def recalibrate_norms(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Takes batch-norm statistics afresh from images (no mask needed): their plain mean over all batches.
+    """Recompute batch-norm statistics as plain means over batches of images; needed after averaging or rescaling weights.
 
-    After weights were averaged or rescaled, the old statistics belong to other activations. Dropout is off meanwhile, as
-    it will be when the network is used. A network without batch norm stays as it is.
+    Dropout is off, as in inference. A network without batch norm is not changed.
     """
     norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not norms:
@@ -61,7 +55,7 @@ def recalibrate_norms(network: nn.Module, batches: Iterable[Tensor]) -> None:
         network.eval()
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # torch's word for a plain average over all batches
+            norm.momentum = None  # a cumulative average over all batches
             norm.train()
         try:
             for images in batches:

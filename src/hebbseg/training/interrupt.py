@@ -1,4 +1,4 @@
-"""Ctrl-C between two updates, never in the middle of one."""
+"""Ctrl-C handling: a run stops between two updates."""
 
 import signal
 import threading
@@ -10,18 +10,18 @@ from hebbseg.errors import HebbsegError
 
 
 class Interrupted(HebbsegError):
-    """The user asked to stop, and everything is saved."""
+    """The user stopped the run, which can be resumed."""
 
 
 class Request:
-    """Whether somebody has asked to stop."""
+    """Whether a stop was requested."""
 
     made: bool = False
 
 
 @contextmanager
 def interrupt_requests() -> Iterator[Request]:
-    """Turns the first Ctrl-C (or a TERM signal) into a request that a loop can look at; the second one stops at once."""
+    """Turn the first Ctrl-C (or SIGTERM) into a request that a loop checks; the second one stops immediately."""
     request = Request()
     if threading.current_thread() is not threading.main_thread():
         yield request

@@ -1,4 +1,4 @@
-"""Stage 2: the only training loop, whatever the method."""
+"""The training loop of stage 2, shared by all methods."""
 
 import math
 import time
@@ -18,7 +18,7 @@ from hebbseg.training.ema import WeightAverage
 from hebbseg.training.schedules import rate_factor
 from hebbseg.training.session import Row, Session, State
 
-ROWS = 100  # about how many lines the history gets
+ROWS = 100  # of the history, approximately
 
 
 def fit(
@@ -32,23 +32,23 @@ def fit(
     session: Session | None = None,
     rows: int = ROWS,
 ) -> tuple[nn.Module, list[Row]]:
-    """Trains ``method`` and returns the network to keep (EMA weights, or the best on validation) and the history.
+    """Train ``method``; return the network to keep (EMA weights, or the best on validation) and the history.
 
-    Everything random in update k comes from (seed, k), so a resumed training ends in the same weights, bit for bit, as one
-    that was never stopped.
+    All randomness of update k derives from (seed, k), so a resumed training ends in the same weights, bit for bit, as an
+    uninterrupted one.
 
     Args:
-        batches: gives batch k; each is asked for once.
-        fabric: device, precision and processes; default one process on the CPU.
-        validate: Dice of a network on the validation cases. The best network is kept, and training ends early after
-            ``settings.patience`` validations without improvement. None trains to the end.
-        rows: about how many lines the history gets.
+        batches: each batch is requested once.
+        fabric: device, precision and processes; default: one process on the CPU.
+        validate: computes the Dice of a network on the validation cases. The best network is kept, and training stops
+            after ``settings.patience`` validations without improvement. None disables both.
+        rows: approximate number of rows of the history.
     """
     fabric, session = fabric or Fabric(accelerator="cpu", devices=1), session or Session()
     training = _Training(method, settings, fabric, max(1, settings.updates // rows))
     if session.state is not None:
         training.load_state_dict(session.state)
-    wrapped, training.optimizer = fabric.setup(_AsGiven(method), training.optimizer)
+    wrapped, training.optimizer = fabric.setup(_Unconverted(method), training.optimizer)
     method.train()
     numbers = range(training.done, settings.updates)
     for number, batch in zip(numbers, batches.from_step(training.done), strict=False):
@@ -58,8 +58,8 @@ def fit(
         rate = training.set_learning_rate(progress)
         torch.manual_seed(derive_seed(seed, "update", number, fabric.global_rank))
         step = Step(number=number, progress=progress, generator=batch.generator)
-        given = (*_share(batch, fabric), step)
-        terms = wrapped(lambda given=given: given)
+        arguments = (*_share(batch, fabric), step)
+        terms = wrapped(lambda arguments=arguments: arguments)
         loss = torch.stack(list(terms.values())).sum()
         _refuse_divergence(loss, number, settings, fabric)
         training.optimizer.zero_grad()
@@ -71,21 +71,23 @@ def fit(
         training.include(rate, terms)
         if validate is not None and (training.done % settings.validate_every == 0 or training.done == settings.updates):
             training.validate(validate)
-        session.report(training.done, settings.updates, training.log.newest())
+        session.report(training.done, settings.updates, training.log.latest())
         session.save(training.state_dict, session.stop_requested)
         session.stop_if_requested(f"Stopped after update {training.done} of {settings.updates}.")
     return training.best_network(), training.log.rows
 
 
 class _Training:
-    """All that changes while a method trains: what a checkpoint holds."""
+    """The state of a training, as saved in checkpoints."""
 
     def __init__(self, method: Method, settings: FinetuneSettings, fabric: Fabric, rows_every: int) -> None:
         self.method = method
         self.settings = settings
         self.fabric = fabric
         self.optimizer: Any = _optimizer(method, settings)
-        self.average = WeightAverage(method.network, settings.ema).to(fabric.device) if settings.ema else None
+        self.average = WeightAverage(method.network, settings.ema) if settings.ema else None
+        if self.average is not None:
+            self.average.network.to(fabric.device)
         self.log = _Log(every=rows_every)
         self.best: dict[str, Any] = {"dice": -1.0, "network": None, "looks_since": 0}
         self.done = 0
@@ -93,15 +95,15 @@ class _Training:
 
     @property
     def network(self) -> nn.Module:
-        """The one that is evaluated: averaged weights where there are some."""
+        """The network that is evaluated: the averaged one with EMA."""
         return self.method.network if self.average is None else self.average.network
 
     def progress(self) -> float:
-        """Share of the updates that is done, or of the time limit if that is more."""
-        share = self.done / self.settings.updates
+        """Return the completed fraction of the updates or of the time limit, whichever is larger."""
+        fraction = self.done / self.settings.updates
         if self.settings.time_budget_s is None:
-            return share
-        return max(share, _as_in_first(self._elapsed(), self.fabric) / self.settings.time_budget_s)
+            return fraction
+        return max(fraction, _broadcast(self._elapsed(), self.fabric) / self.settings.time_budget_s)
 
     def set_learning_rate(self, progress: float) -> float:
         factor = rate_factor(self.settings.schedule, progress + 1 / self.settings.updates, self.settings.warm_up)
@@ -111,14 +113,14 @@ class _Training:
         return rate
 
     def include(self, rate: float, terms: dict[str, Tensor]) -> None:
-        """Counts an update that was made."""
+        """Record an update."""
         if self.average is not None:
             self.average.include(self.method.network)
         self.log.include(self.done, rate, terms)
         self.done += 1
 
     def validate(self, validate: Callable[[nn.Module], float]) -> None:
-        dice = _as_in_first(validate(self.network), self.fabric)
+        dice = _broadcast(validate(self.network), self.fabric)
         self.best["last"] = dice
         self.best["looks_since"] += 1
         if dice > self.best["dice"]:
@@ -159,23 +161,23 @@ def _refuse_divergence(loss: Tensor, number: int, settings: FinetuneSettings, fa
     if not math.isfinite(value):
         raise HebbsegError(
             f"The loss became {value} at update {number}. Lower the learning rate (now {settings.learning_rate:g})"
-            f"{'' if settings.clip else ' or clip gradients'}, or look for broken images."
+            f"{'' if settings.clip else ' or clip gradients'}, or check for damaged images."
         )
 
 
-class _AsGiven(nn.Module):
-    """The method, whose arguments come in a function.
+class _Unconverted(nn.Module):
+    """The method, called with a function that returns its arguments.
 
-    Fabric takes all other arguments apart and rounds them to the precision of a run, so that strong views would be made
-    from rounded images, and stops at a `Step`. What a network computes in lower precision, autocast chooses without that.
+    Fabric would round tensor arguments to the precision of the run before strong views are computed from them, and does
+    not accept a `Step`. Autocast still applies inside the network.
     """
 
     def __init__(self, method: Method) -> None:
         super().__init__()
         self.method = method
 
-    def forward(self, given: Callable[[], tuple[Labelled, Tensor | None, Step]]) -> dict[str, Tensor]:
-        terms: dict[str, Tensor] = self.method(*given())
+    def forward(self, arguments: Callable[[], tuple[Labelled, Tensor | None, Step]]) -> dict[str, Tensor]:
+        terms: dict[str, Tensor] = self.method(*arguments())
         return terms
 
 
@@ -184,8 +186,7 @@ def _optimizer(method: Method, settings: FinetuneSettings) -> torch.optim.Optimi
     for name, weight in method.named_parameters():
         if weight.requires_grad:
             relative = settings.encoder_rate if "encoder" in name.split(".") else 1.0
-            # Biases and norm layers hold no features to forget.
-            decay = settings.weight_decay if weight.dim() > 1 else 0.0
+            decay = settings.weight_decay if weight.dim() > 1 else 0.0  # none for biases and norm layers
             groups.setdefault((relative, decay), []).append(weight)
     options = [{"params": p, "relative_rate": r, "weight_decay": d} for (r, d), p in groups.items()]
     if settings.optimizer == "sgd":
@@ -194,24 +195,24 @@ def _optimizer(method: Method, settings: FinetuneSettings) -> torch.optim.Optimi
 
 
 def _share(batch: Batch, fabric: Fabric) -> tuple[Labelled, Tensor | None]:
-    """This process's part of the batch: every n-th image, so that n processes see one batch together."""
+    """Return this process's part of the batch: every n-th image with n processes."""
     part = slice(fabric.global_rank, None, fabric.world_size)
     if fabric.world_size > len(batch.images):
         raise HebbsegError(
-            f"{fabric.world_size} processes share a batch of {len(batch.images)} labelled images; raise labelled_batch or "
-            "lower devices."
+            f"{fabric.world_size} processes cannot share a batch of {len(batch.images)} labelled images. Raise labelled_batch "
+            "or lower devices."
         )
     labelled = Labelled(fabric.to_device(batch.images[part]), fabric.to_device(batch.masks[part]))
     return labelled, None if batch.unlabelled is None else fabric.to_device(batch.unlabelled[part])
 
 
-def _as_in_first(value: float, fabric: Fabric) -> float:
-    """The first process's value: where processes decided by their own, one would stop and the others wait for it."""
+def _broadcast(value: float, fabric: Fabric) -> float:
+    """Return the first process's value, so that all processes stop at the same update."""
     return value if fabric.world_size == 1 else float(fabric.broadcast(value))
 
 
 class _Log:
-    """Means of the loss terms over each stretch of updates, one row of the history a stretch."""
+    """The history: one row per ``every`` updates, with the means of the loss terms."""
 
     def __init__(self, *, every: int) -> None:
         self.every = every
@@ -233,7 +234,7 @@ class _Log:
         if self.rows:
             self.rows[-1].update(values)
 
-    def newest(self) -> Row:
+    def latest(self) -> Row:
         return self.rows[-1] if self.rows else {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the learning rate changes on the way, as a factor of its largest value."""
+"""Learning rate schedules, as factors of the highest learning rate."""
 
 import math
 from typing import Literal
@@ -7,11 +7,10 @@ Schedule = Literal["cosine", "poly", "step", "constant"]
 
 
 def rate_factor(schedule: Schedule, progress: float, warm_up: float = 0.0) -> float:
-    """The factor at ``progress`` (0 at the first update, 1 after the last).
+    """Return the factor at ``progress`` (0 at the first update, 1 after the last).
 
-    cosine: ½ (1 + cos πp);  poly: (1 − p)^0.9;  step: a tenth after each quarter of the way, as in the paper (every 50 of
-    200 epochs);  constant: 1. During the first ``warm_up`` share of the way the rate rises in a line, and p counts from
-    its end.
+    cosine: ½ (1 + cos πp);  poly: (1 − p)^0.9;  step: divided by 10 after each quarter, as in the paper (every 50 of 200
+    epochs);  constant: 1. The rate rises linearly over the first fraction ``warm_up``; p counts from its end.
 
     >>> rate_factor("step", 0.6)
     0.01

@@ -1,4 +1,4 @@
-"""What connects a stage of training to its run: the state to resume from, checkpoints, progress, requests to stop."""
+"""The connection of a training stage to its run: resume state, checkpoints, progress, stop requests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """How a stage resumes, saves, reports and stops. The default does none of it.
+    """How a stage resumes, saves, reports and stops. The default does none of these.
 
     Args:
-        state: of an earlier session that was cut short, as it was last given to ``save``.
-        save: called with a function that makes the state (plain values and tensors), and whether it must be saved now.
-        report: called after every step with (steps done, steps in all, newest row of the history).
-        request: looked at after every step.
+        state: the last saved state of an interrupted session.
+        save: called with a function that returns the state (plain values and tensors), and whether to save it now.
+        report: called after every step with (steps done, total steps, latest row of the history).
+        request: checked after every step.
     """
 
     state: State | None = None

@@ -1,4 +1,4 @@
-"""Writes the training history for TensorBoard."""
+"""Training history as TensorBoard events."""
 
 from pathlib import Path
 from typing import Any, Self
@@ -11,11 +11,11 @@ def require_tensorboard() -> None:
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
-        raise HebbsegError("tensorboard=True: TensorBoard is not installed; `pip install hebbseg[tensorboard]`.") from None
+        raise HebbsegError("tensorboard=True: TensorBoard is not installed. Run `pip install hebbseg[tensorboard]`.") from None
 
 
 class WithTensorBoard:
-    """Passes everything on, and writes the numbers of every row to a folder that TensorBoard reads."""
+    """A reporter that also writes the numbers of every row as TensorBoard events."""
 
     def __init__(self, reporter: Reporter, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -29,12 +29,12 @@ class WithTensorBoard:
 
     def step(self, stage: str, done: int, total: int, row: dict[str, Any]) -> None:
         self._reporter.step(stage, done, total, row)
-        # A row may get further numbers after it was first shown: the Dice of a later look at the validation cases.
+        # A row can gain values after its first report: the Dice of a later validation.
         for name, value in row.items():
-            place = (f"{stage}/{name}", row["step"])
-            if isinstance(value, float) and self._written.get(place) != value:
-                self._written[place] = value
-                self._writer.add_scalar(place[0], value, row["step"])
+            key = (f"{stage}/{name}", row["step"])
+            if isinstance(value, float) and self._written.get(key) != value:
+                self._written[key] = value
+                self._writer.add_scalar(key[0], value, row["step"])
 
     def __enter__(self) -> Self:
         return self
