@@ -35,7 +35,7 @@ def test_a_run_says_what_came_out_and_where_it_is(
     assert f"Dice {100 * summary['dice']['mean']:.1f}" in out
     for name in ("model.safetensors", "metrics.csv", "summary.json", "progress.png", "test.png"):
         assert name in out
-    assert "done already" in err
+    assert "already" in err
     settings = json.loads((run_folder / "run.json").read_text(encoding="utf-8"))["settings"]
     assert (settings["labelled"], settings["seed"], settings["features"]) == ("25%", 3, [4, 8])
     assert (settings["labelled_batch"], settings["pretrain_epochs"]) == (2, 1)
@@ -134,7 +134,7 @@ def test_masks_of_one_class_only(
     [
         (["train"], "-o"),
         (["train", "x"], "-o"),
-        (["train", "-o", "run"], "Which DATA"),
+        (["train", "-o", "run"], "DATA is missing"),
         (["train", "--resume", "-o", "run"], "no run to resume"),
         (["train", GLANDS, "-o", "run", "--set", "learning_rte=1"], "Did you mean 'learning_rate'"),
         (["train", GLANDS, "-o", "run", "--set", "ema"], "NAME=VALUE"),
@@ -146,7 +146,7 @@ def test_masks_of_one_class_only(
         (["train", GLANDS, "-o", "run", "--init", "hebian"], "Did you mean 'hebbian'"),
         (["train", GLANDS, "-o", "run", "--method", "supervized"], "Did you mean 'supervised'"),
         (["train", GLANDS, "-o", "run", "--time-budget", "soon"], "30m"),
-        (["train", GLANDS, "-o", "run", "--protocol", "papr"], "'few-label' or 'paper'"),
+        (["train", GLANDS, "-o", "run", "--protocol", "papr"], "'few-label', 'paper' or 'selection'"),
         (["train", GLANDS, "-o", "run", "--updates", "many"], "--updates"),
         (["train", GLANDS, "-o", "run", "--tta", "flip"], "'flips'"),
         (["train", "phantom:glnds", "-o", "run"], "Did you mean 'glands'"),
