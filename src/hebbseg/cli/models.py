@@ -1,4 +1,4 @@
-"""Models as the commands use them: from files, with what the command line says about their use."""
+"""Loading models for prediction and evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ TTA = ("none", "flips", "flips+rot")
 def load_models(
     paths: Sequence[Path], *, tta: str | None = None, accelerator: str | None = None, trust: bool = False
 ) -> list[Predictor]:
-    """Segmenters on the device that computes; ``tta`` None leaves each with what it was trained to use."""
+    """Load models onto the device; with ``tta`` None each keeps the test-time augmentation it was trained with."""
     if tta is not None and tta not in TTA:
         raise HebbsegError(f"--tta {tta!r} is unknown. {did_you_mean(tta, TTA)}")
     if accelerator is not None and accelerator not in get_args(Accelerator):

@@ -31,7 +31,8 @@ TrustOption = Annotated[
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
 
-_DURATION = re.compile(r"(?=.)(?:([\d.]+)\s*h)?\s*(?:([\d.]+)\s*m(?:in)?)?\s*(?:([\d.]+)\s*s?)?", re.IGNORECASE)
+_NUMBER = r"(\d+\.?\d*|\.\d+)"
+_DURATION = re.compile(rf"(?=.)(?:{_NUMBER}\s*h)?\s*(?:{_NUMBER}\s*m(?:in)?)?\s*(?:{_NUMBER}\s*s?)?", re.IGNORECASE)
 
 
 def seconds(text: str) -> float:
@@ -41,11 +42,7 @@ def seconds(text: str) -> float:
     5400.0
     """
     match = _DURATION.fullmatch(text.strip())
-    try:
-        hours, minutes, rest = (float(part or 0) for part in match.groups()) if match else (0.0, 0.0, 0.0)
-    except ValueError:
-        hours = minutes = rest = 0.0
-    total = 3600 * hours + 60 * minutes + rest
+    total = sum(unit * float(part or 0) for unit, part in zip((3600, 60, 1), match.groups(), strict=True)) if match else 0.0
     if not 0 < total < math.inf:
         raise HebbsegError(f"--time-budget {text!r} is not a duration. Examples: 90s, 30m, 1h30m.")
     return total

@@ -64,9 +64,9 @@ def predict(
         facts.append(("uncertainty", str(folder / "uncertainty")))
     unread = [problem for problem in problems if suffix_of(problem.file)]
     if outcome.failures or unread:
-        facts.append(("failed", f"{len(outcome.failures) + len(unread)}, see above"))
+        facts.append(("failed", f"{len(outcome.failures) + len(unread)} images, listed above"))
     show_facts(facts)
     if not outcome.masks:
-        raise HebbsegError(f"None of the {len(inputs)} images could be predicted. First: {outcome.failures[0]}")
+        raise HebbsegError(f"None of the {len(inputs)} images could be predicted. First error: {outcome.failures[0]}")
     if outcome.failures or unread:
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,8 @@ from hebbseg.cli.settings_options import FLAGS, takes_settings
 from hebbseg.errors import HebbsegError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hebbseg.config import Settings
     from hebbseg.data.progress import Reporter
 
@@ -80,13 +83,9 @@ def train(
     folder = output_folder(out, f"hebbseg train {data or 'my_data/'} -o run1")
     settings = _settings("train", data, folder, resume, options, more)
     from hebbseg.runs.train import run
-    from hebbseg.training.interrupt import Interrupted
 
-    try:
-        with _reporter() as reporter:
-            run(settings, folder, resume=resume, reporter=reporter)
-    except Interrupted as stop:
-        raise Interrupted(f"{stop}\n  hebbseg train --resume -o {shlex.quote(str(folder))}") from None
+    with _resumable("train", folder) as reporter:
+        run(settings, folder, resume=resume, reporter=reporter)
     if _first_process():
         _show_run(folder)
 
@@ -114,13 +113,9 @@ def pretrain(
     folder = output_folder(out, f"hebbseg pretrain {data or 'my_images/'} -o stage1")
     settings = _settings("pretrain", data, folder, resume, options, more)
     from hebbseg.runs.train import pretrain_only
-    from hebbseg.training.interrupt import Interrupted
 
-    try:
-        with _reporter() as reporter:
-            weights = pretrain_only(settings, folder, resume=resume, reporter=reporter)
-    except Interrupted as stop:
-        raise Interrupted(f"{stop}\n  hebbseg pretrain --resume -o {shlex.quote(str(folder))}") from None
+    with _resumable("pretrain", folder) as reporter:
+        weights = pretrain_only(settings, folder, resume=resume, reporter=reporter)
     if not _first_process():
         return
     _show_diagnostics(folder / "pretrain.json")
@@ -163,22 +158,26 @@ def _first_process() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
-def _reporter() -> "Reporter":
+@contextmanager
+def _resumable(command: str, folder: Path) -> "Iterator[Reporter]":
+    """Report progress; after Ctrl-C, show the command that resumes the run."""
     from hebbseg.cli.progress import make_reporter
+    from hebbseg.training.interrupt import Interrupted
 
-    return make_reporter(quiet=not _first_process())
+    try:
+        with make_reporter(quiet=not _first_process()) as reporter:
+            yield reporter
+    except Interrupted as stop:
+        raise Interrupted(f"{stop}\n  hebbseg {command} --resume -o {shlex.quote(str(folder))}") from None
 
 
 def _show_run(folder: Path) -> None:
-    facts = [("model", str(folder / "model.safetensors"))]
+    facts = [("test", "no test cases: the model was not evaluated"), ("model", str(folder / "model.safetensors"))]
     if (folder / "summary.json").is_file():
         from hebbseg.evaluation.evaluate import describe_summary
 
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        facts.insert(0, ("test", describe_summary(summary)))
+        facts[0] = ("test", describe_summary(json.loads((folder / "summary.json").read_text(encoding="utf-8"))))
         facts.append(("metrics", f"{folder / 'metrics.csv'}, {folder / 'summary.json'}"))
-    else:
-        facts.insert(0, ("test", "no test cases: the model was not evaluated"))
     figures = [path for path in (folder / "progress.png", folder / "figures" / "test.png") if path.is_file()]
     facts.append(("figures", ", ".join(map(str, figures))))
     facts.append(("next", shlex.join(["hebbseg", "predict", str(folder), "NEW_IMAGES", "-o", "masks"])))
