@@ -1,6 +1,7 @@
 """hebbseg check: cases, classes and problems of a data set."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,11 +28,12 @@ def check(
     \b
     Examples:
       hebbseg check my_data/
-      hebbseg check my_data/ --group patients.csv:patient --label-map 'background=0;gland=255'
+      hebbseg check my_data/ --group patients.csv:patient
 
     Also draws a contact sheet of images with their masks.
     """
     from hebbseg.atomic_files import refuse_unwritable
+    from hebbseg.cli.check_table import progress, show
     from hebbseg.data.inspect import examine
     from hebbseg.data.inspect_report import failed_report, report
     from hebbseg.data.sources import open_source
@@ -46,24 +48,14 @@ def check(
     if not no_sheet and (sheet is not None or not json):
         target = sheet or Path(re.sub(r"[^\w.-]+", "-", f"{source.name}-check.png"))
         refuse_unwritable(target.parent)
-    if json:
-        examination = examine(source)
-    else:
-        from hebbseg.cli.check_table import progress
-
-        with progress(len(source.cases)) as advance:
-            examination = examine(source, on_case=advance)
+    with nullcontext() if json else progress(len(source.cases)) as advance:
+        examination = examine(source, on_case=advance)
     summary = report(examination)
     if target is not None and examination.usable:
         from hebbseg.reporting.plots.contact_sheet import contact_sheet
 
         summary["sheet"] = str(contact_sheet(source, examination.usable, examination.classes, target))
-    if json:
-        print_json(summary)
-    else:
-        from hebbseg.cli.check_table import show
-
-        show(summary)
+    (print_json if json else show)(summary)
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -44,9 +44,8 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         console.print(f"[{color}]●[/] [bold]{escape(problem['file'])}[/]", soft_wrap=True)
         console.print(f"  {escape(problem['finding'])}", soft_wrap=True)
         console.print(f"  [dim]→ {escape(problem['remedy'])}[/]", soft_wrap=True)
-    n = len(report["problems"])
-    fatal = sum(problem["fatal"] for problem in report["problems"])
-    if n:
+    if n := len(report["problems"]):
+        fatal = sum(problem["fatal"] for problem in report["problems"])
         console.print(f"\n{n} problem(s), {fatal} of them must be fixed before training.")
     else:
         console.print("[green]No problems.[/]")

@@ -66,8 +66,8 @@ def grid(
       hebbseg grid recipes/benchmark-paper.toml --executor ray --gpus-per-run 1
       hebbseg report runs/benchmark-small -o report.html
 
-    Repeat the command to resume an experiment: finished runs are skipped, interrupted and failed runs continue from their
-    checkpoint. Runs with the same stage 1 share it. The exit code is 1 if a run failed.
+    Repeat the command to resume an experiment: finished runs are skipped, interrupted runs resume from their checkpoint, and
+    failed runs are retried. Runs with the same stage 1 share it. The exit code is 1 if a run failed.
     """
     from hebbseg.atomic_files import replacing
     from hebbseg.cli.grid_board import Board

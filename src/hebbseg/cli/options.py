@@ -20,9 +20,7 @@ Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or it
 TtaOption = Annotated[
     str | None,
     typer.Option(
-        "--tta",
-        metavar="none|flips|flips+rot",
-        help="Test-time augmentation. [dim]\\[as set in training][/]",
+        "--tta", metavar="NAME", help="Test-time augmentation: none, flips or flips+rot. [dim]\\[as set in training][/]"
     ),
 ]
 TrustOption = Annotated[

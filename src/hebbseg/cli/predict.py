@@ -15,7 +15,7 @@ def predict(
     model: Model,
     images: Annotated[
         list[str],
-        typer.Argument(metavar="IMAGES...", help="Image files, folders of images, or DATA as in train.", show_default=False),
+        typer.Argument(metavar="IMAGES", help="Image files, folders of images, or DATA as in train.", show_default=False),
     ],
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="OUT", help="Output folder; created if needed.")] = None,
     ensemble: Annotated[
@@ -38,7 +38,7 @@ def predict(
     \b
     Examples:
       hebbseg predict run1 new_images/ -o masks/
-      hebbseg predict run1 scan.nii.gz -o masks/ --tta flips --with run2 --with run3
+      hebbseg predict run1 scan.nii.gz -o masks/ --tta flips --with run2
 
     OUT contains the masks, overlays/*.png and uncertainty/. If an image cannot be read, the others are still predicted and
     the exit code is 1. Uncompressed TIFFs larger than 4096×4096 are streamed from disk to disk if the model was trained with

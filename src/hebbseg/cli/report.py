@@ -11,7 +11,7 @@ from hebbseg.cli.options import show_facts
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUNS…", help="Run folders, or folders that contain them at any depth.", show_default=False),
+        typer.Argument(metavar="RUNS", help="Run folders, or folders that contain them at any depth.", show_default=False),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="HTML file to write.")] = Path("report.html"),
     tables: Annotated[
