@@ -169,7 +169,7 @@ def test_table_survives_odd_names(tmp_path: Path, capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert "[red]x" in shown
     assert "[u].png" in shown
-    assert "1 problem(s), 0 of them must be mended" in shown
+    assert "1 problem(s), 0 of them must be fixed" in shown
 
 
 def test_contact_sheet_shows_masks_in_place(tmp_path: Path):

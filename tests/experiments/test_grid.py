@@ -268,8 +268,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     capsys.readouterr()
     assert command(monkeypatch, "grid", recipe, "-o", out, "--only", "Sup") == 1
     shown = capsys.readouterr()
-    assert "holds 1 runs that are not of this recipe" in shown.err
-    assert "failed" in shown.out and "log:" in shown.out and "tries the 1 that failed once more" in shown.out
+    assert "1 runs in" in shown.err and "do not belong to the current recipe" in shown.err
+    assert "failed" in shown.out and "log:" in shown.out and "retry" in shown.out
     monkeypatch.undo()
     recipe.write_text(RECIPE)
     kept = (out / "recipe.toml").read_text(encoding="utf-8")

@@ -54,7 +54,7 @@ def test_runs_of_the_recipe_before_it_was_changed_are_left_out_and_counted(
     assert results.strangers == 4 and all("not in the current recipe" in each.reason for each in results.unread)
     page = tmp_path / "r.html"
     assert command(monkeypatch, "report", grid, "-o", page, "--no-pictures") == 0
-    assert "4 left out: not of the recipe" in capsys.readouterr().out
+    assert "4 not included: they do not belong to the current recipe" in capsys.readouterr().out
     assert "4 of them not in the current recipe" in page.read_text(encoding="utf-8")
     (grid / "recipe.toml").write_text(RECIPE)
     assert dices(tmp_path) == {0.3}, "changed back: the old runs are the recipe's again"

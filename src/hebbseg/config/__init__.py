@@ -1,7 +1,4 @@
-"""Every choice of a run, frozen and validated, in one section per stage.
-
-The command line, Python and recipes use flat names (``updates``, ``pretrain_epochs``): see `FLAT_NAMES`.
-"""
+"""The settings of a run: frozen, validated, in sections; flat names (`FLAT_NAMES`) outside this package."""
 
 from hebbseg.config.sections import (
     AUTO_BATCH,
