@@ -548,7 +548,7 @@ def test_unknown_sources_and_options(tmp_path: Path):
     with pytest.raises(HebbsegError, match="do not apply to generated data"):
         open_source("phantom:glands", group="x")
     for name in ("ph2", "hmeps", "la", "dsb2018", "glas", "nnunet"):
-        with pytest.raises(DataError, match="Pass the (downloaded )?folder"):
+        with pytest.raises(DataError, match=r"Pass the (downloaded )?folder"):
             open_source(f"{name}:{tmp_path / 'images'}")
 
 

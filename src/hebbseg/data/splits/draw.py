@@ -80,8 +80,8 @@ def folds_of(units: Sequence[Unit], folds: int) -> list[Unit]:
     with_masks = [unit for unit in units if masks_in(unit)]
     if len(with_masks) < folds:
         raise HebbsegError(
-            f"folds={folds}, but there are only {len(with_masks)} separate groups or cases with masks "
-            f"({sum(map(masks_in, with_masks))} masks). Use folds={max(2, len(with_masks))} or fewer, or the few-label protocol."
+            f"folds={folds}, but there are only {len(with_masks)} separate groups or cases with masks ("
+            f"{sum(map(masks_in, with_masks))} masks). Use folds={max(2, len(with_masks))} or fewer, or the few-label protocol."
         )
     parts: list[Unit] = [[] for _ in range(folds)]
     counts = [0] * folds
