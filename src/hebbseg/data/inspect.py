@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,7 +69,7 @@ def examine(
             on_case()
     problems = [*source.problems, *found, *(problem for fact in facts for problem in fact.problems), *_duplicates(facts)]
     if masks:
-        problems += _check_classes(source, facts, classes, problems)
+        problems += list(_check_classes(source, facts, classes, problems))
     return Examination(
         source=source,
         facts=tuple(facts),
@@ -92,7 +92,7 @@ def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFa
     except DataError as error:
         problem = replace(error.problem, finding=error.problem.finding + "; image skipped", fatal=False)
         return CaseFacts(case=case, usable=None, problems=(problem,))
-    problems = _check_values(image, case)
+    problems = list(_check_values(image, case))
     usable, mask, pixels = case, None, None
     if case.has_mask and classes:
         try:
@@ -117,83 +117,60 @@ def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFa
     )
 
 
-def _check_values(image: np.ndarray, case: Case) -> list[Problem]:
+def _check_values(image: np.ndarray, case: Case) -> Iterator[Problem]:
     name = _file(case)
     if image.dtype.kind == "f" and not np.isfinite(image).all():
         n = int((~np.isfinite(image)).sum())
-        return [Problem(name, f"NaN or infinite values in {n} pixel(s)", "Replace them with finite values.", fatal=True)]
-    if image.min() == image.max():
-        return [Problem(name, f"every pixel is {image.flat[0]}", "Remove the image unless it is meant to be blank.")]
-    return []
+        yield Problem(name, f"NaN or infinite values in {n} pixel(s)", "Replace them with finite values.", fatal=True)
+    elif image.min() == image.max():
+        yield Problem(name, f"every pixel is {image.flat[0]}", "Remove the image unless it is meant to be blank.")
 
 
-def _check_geometry(source: Source, case: Case) -> list[Problem]:
+def _check_geometry(source: Source, case: Case) -> Iterator[Problem]:
     """Compare the affines of image and mask, which have the same number of voxels."""
     if not isinstance(source, FileSource) or not case.mask or FORMATS.get(suffix_of(case.mask[0])) not in ("nifti", "itk"):
-        return []
+        return
     image, mask = source.header(case).affine, read_header(case.mask[0]).affine
-    if image is None or mask is None or np.allclose(image, mask, rtol=1e-3, atol=1e-2):
-        return []
-    return [
-        Problem(
+    if image is not None and mask is not None and not np.allclose(image, mask, rtol=1e-3, atol=1e-2):
+        yield Problem(
             text(case.mask[0]),
             f"origin, orientation or spacing differs from {case.image[0].name}; voxels are matched by index",
             "Check the contact sheet. If the mask is misplaced, resample it onto the grid of its image.",
         )
-    ]
 
 
-def _duplicates(facts: Sequence[CaseFacts]) -> list[Problem]:
+def _duplicates(facts: Sequence[CaseFacts]) -> Iterator[Problem]:
     first: dict[tuple[bytes, tuple[int, ...]], Case] = {}
-    problems = []
     for fact in facts:
         if fact.usable is None:
             continue
         twin = first.setdefault((fact.digest, fact.shape), fact.case)
         if twin is not fact.case:
-            problems.append(
-                Problem(
-                    _file(fact.case),
-                    f"identical to {_file(twin)}",
-                    "Remove one of them, or give both the same --group. Otherwise a training image may also be a test image.",
-                )
+            yield Problem(
+                _file(fact.case),
+                f"identical to {_file(twin)}",
+                "Remove one of them, or give both the same --group. Otherwise a training image may also be a test image.",
             )
-    return problems
 
 
 def _check_classes(
     source: Source, facts: Sequence[CaseFacts], classes: Sequence[ClassInfo], known: Sequence[Problem]
-) -> list[Problem]:
+) -> Iterator[Problem]:
     counted = [fact.pixels for fact in facts if fact.pixels is not None]
     if not counted:
-        if any(problem.fatal for problem in known) or not facts:
-            return []
-        return [
-            Problem(
-                source.name,
-                "no case has a usable mask",
-                "Add masks for a few images to train a segmenter. Pre-training needs no masks.",
-            )
-        ]
+        if facts and not any(problem.fatal for problem in known):
+            remedy = "Add masks for a few images to train a segmenter. Pre-training needs no masks."
+            yield Problem(source.name, "no case has a usable mask", remedy)
+        return
     pixels = np.asarray(counted).sum(axis=0)
     if len(classes) > 1 and not pixels[1:].any():
-        return [
-            Problem(
-                source.name,
-                f"all {len(counted)} masks are empty (only {classes[0].name})",
-                "Check how the masks were exported. Training needs masks with foreground.",
-                fatal=True,
-            )
-        ]
-    return [
-        Problem(
-            source.name,
-            f"no mask contains class {c.index} ({c.name}, value {c.value})",
-            "Check the label map, or remove the class from it.",
-        )
-        for c in classes[1:]
-        if not pixels[c.index]
-    ]
+        remedy = "Check how the masks were exported. Training needs masks with foreground."
+        yield Problem(source.name, f"all {len(counted)} masks are empty (only {classes[0].name})", remedy, fatal=True)
+        return
+    for c in classes[1:]:
+        if not pixels[c.index]:
+            finding = f"no mask contains class {c.index} ({c.name}, value {c.value})"
+            yield Problem(source.name, finding, "Check the label map, or remove the class from it.")
 
 
 def _notes(source: Source, facts: Sequence[CaseFacts]) -> list[str]:

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from hebbseg.data.cases import ClassInfo, DataError
-from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_colours, user_values
+from hebbseg.data.io.image_file import Header, Image, RawMask, user_colours, user_values
 from hebbseg.errors import did_you_mean
 
 IMAGE_KEYS = ("image", "img", "data")
@@ -45,13 +45,7 @@ def read_labels(path: Path) -> RawMask:
     axis = _channel_axis(values.shape, path)
     if axis is None:
         return RawMask(values=values, axes="stored")
-    values = np.moveaxis(values, axis, -1)  # → (*spatial, C)
-    if values.shape[-1] == 1:
-        return RawMask(values=values[..., 0], axes="stored")
-    if values.shape[-1] == 2:
-        raise DataError(path, f"mask of shape {values.shape}", "Store one class index per pixel, not a one-hot encoding.")
-    values, colour = grey_or_colour(values)
-    return RawMask(values=values, colour=colour, axes="stored")
+    return RawMask.from_channels(np.moveaxis(values, axis, -1), path, axes="stored")  # (*spatial, C)
 
 
 def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:

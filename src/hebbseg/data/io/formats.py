@@ -23,38 +23,18 @@ from hebbseg.errors import HebbsegError
 
 # Suffix → module of hebbseg.data.io, imported on first use.
 FORMATS: dict[str, str] = {
-    ".png": "pillow",
-    ".jpg": "pillow",
-    ".jpeg": "pillow",
-    ".bmp": "pillow",
-    ".gif": "pillow",
-    ".tif": "tiff",
-    ".tiff": "tiff",
-    ".ome.tif": "tiff",
-    ".ome.tiff": "tiff",
-    ".nii": "nifti",
-    ".nii.gz": "nifti",
-    ".nrrd": "itk",
-    ".nhdr": "itk",
-    ".mha": "itk",
-    ".mhd": "itk",
-    ".dcm": "itk",
-    ".ima": "itk",
-    ".npy": "arrays",
-    ".npz": "arrays",
-    ".h5": "arrays",
-    ".hdf5": "arrays",
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".bmp", ".gif"), "pillow"),
+    **dict.fromkeys((".tif", ".tiff", ".ome.tif", ".ome.tiff"), "tiff"),
+    **dict.fromkeys((".nii", ".nii.gz"), "nifti"),
+    **dict.fromkeys((".nrrd", ".nhdr", ".mha", ".mhd", ".dcm", ".ima"), "itk"),
+    **dict.fromkeys((".npy", ".npz", ".h5", ".hdf5"), "arrays"),
 }
 
 # Image format → mask format, for formats that are lossy, cannot store masks, or consist of two files.
 MASK_SUFFIX: dict[str, str] = {
-    ".jpg": ".png",
-    ".jpeg": ".png",
-    ".gif": ".png",
-    ".dcm": ".nii.gz",
-    ".ima": ".nii.gz",
-    ".mhd": ".mha",
-    ".nhdr": ".nrrd",
+    **dict.fromkeys((".jpg", ".jpeg", ".gif"), ".png"),
+    **dict.fromkeys((".dcm", ".ima"), ".nii.gz"),
+    **{".mhd": ".mha", ".nhdr": ".nrrd"},
 }
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from hebbseg.data.cases import ClassInfo
+from hebbseg.data.cases import ClassInfo, DataError
 
 # Order of the spatial axes: "zyx" (2D: rows, columns), NIfTI's "xyz", or "stored" for NumPy and HDF5, which is assumed to
 # be the same for an image and its mask.
@@ -62,6 +62,18 @@ class RawMask:
     palette: np.ndarray | None = None
     lossy: bool = False
     axes: Axes = "zyx"
+
+    @classmethod
+    def from_channels(cls, values: np.ndarray, path: Path, *, axes: Axes = "zyx", lossy: bool = False) -> "RawMask":
+        """Return the mask of (*spatial, C) values: one value per pixel, or a color without its alpha channel."""
+        if values.shape[-1] == 1:
+            return cls(values=values[..., 0], axes=axes, lossy=lossy)
+        if values.shape[-1] not in (3, 4):
+            raise DataError(
+                path, f"mask with {values.shape[-1]} channels", "Store one class value per pixel, not one-hot masks."
+            )
+        values, colour = grey_or_colour(values)
+        return cls(values=values, colour=colour, axes=axes, lossy=lossy)
 
 
 class FileType(Protocol):

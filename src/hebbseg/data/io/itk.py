@@ -13,7 +13,7 @@ import numpy as np
 import SimpleITK as sitk
 
 from hebbseg.data.cases import ClassInfo, DataError
-from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_values
+from hebbseg.data.io.image_file import Header, Image, RawMask, user_values
 
 # ITK prints warnings directly to the terminal; errors are raised as exceptions.
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
@@ -68,13 +68,7 @@ def read_image(path: Path) -> Image:
 
 
 def read_labels(path: Path) -> RawMask:
-    array = _channels_first(_read(path))
-    if len(array) == 1:
-        return RawMask(values=array[0])
-    if len(array) not in (3, 4):
-        raise DataError(path, f"mask with {len(array)} channels", "Store one value per voxel.")
-    values, colour = grey_or_colour(np.moveaxis(array, 0, -1))  # (3, *spatial) → (*spatial, 3)
-    return RawMask(values=values, colour=colour)
+    return RawMask.from_channels(np.moveaxis(_channels_first(_read(path)), 0, -1), path)  # (C, *spatial) → (*spatial, C)
 
 
 def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:

@@ -12,7 +12,7 @@ import nibabel
 import numpy as np
 
 from hebbseg.data.cases import ClassInfo, DataError
-from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_values
+from hebbseg.data.io.image_file import Header, Image, RawMask, user_values
 
 _MM_PER = {"meter": 1000.0, "micron": 1e-3}
 
@@ -50,12 +50,9 @@ def read_labels(path: Path) -> RawMask:
     volume = nibabel.load(path)
     shape = _spatial(volume.shape, path)
     values = _values(volume).reshape(*shape, -1)  # (X, Y[, Z], …) → (X, Y[, Z], C)
-    if values.shape[-1] == 1:
-        return RawMask(values=values[..., 0], axes="xyz")
-    if values.shape[-1] in (3, 4) and volume.header.get_data_dtype().names:
-        values, colour = grey_or_colour(values)
-        return RawMask(values=values, colour=colour, axes="xyz")
-    raise DataError(path, f"mask with {values.shape[-1]} channels", "Store one value per voxel.")
+    if values.shape[-1] > 1 and not volume.header.get_data_dtype().names:
+        raise DataError(path, f"mask with {values.shape[-1]} channels", "Store one class value per voxel.")
+    return RawMask.from_channels(values, path, axes="xyz")
 
 
 def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:

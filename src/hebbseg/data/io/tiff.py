@@ -12,7 +12,7 @@ import numpy as np
 import tifffile
 
 from hebbseg.data.cases import ClassInfo, DataError
-from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_colours, user_values
+from hebbseg.data.io.image_file import Header, Image, RawMask, user_colours, user_values
 
 _MM_PER = {"m": 1000.0, "cm": 10.0, "mm": 1.0, "um": 1e-3, "µm": 1e-3, "μm": 1e-3, "micron": 1e-3, "nm": 1e-6}
 _CHANNEL_AXES = "SC"
@@ -58,10 +58,7 @@ def read_labels(path: Path) -> RawMask:
         if len(array) == 1:
             palette = _palette(keyframe) if keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE else None
             return RawMask(values=array[0], palette=palette, lossy=lossy)
-    if len(array) not in (3, 4):
-        raise DataError(path, f"mask with {len(array)} channels", "Store one channel, or three for color.")
-    values, colour = grey_or_colour(np.moveaxis(array, 0, -1))  # (3, *spatial) → (*spatial, 3)
-    return RawMask(values=values, colour=colour, lossy=lossy)
+    return RawMask.from_channels(np.moveaxis(array, 0, -1), path, lossy=lossy)  # (C, *spatial) → (*spatial, C)
 
 
 def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:

@@ -26,10 +26,6 @@ class LabelMap:
     classes: tuple[ClassInfo, ...]
     index_of: Mapping[Value, int]
 
-    @property
-    def in_colour(self) -> bool:
-        return any(isinstance(value, tuple) for value in self.index_of)
-
 
 def parse_label_map(given: LabelMapGiven) -> LabelMap:
     """Parse name → value pairs, or value → name as in nnU-Net v1; a repeated name merges its values.

@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from hebbseg.data.cases import Case, DataError, Problem
+from hebbseg.data.cases import Case, Problem
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
-from hebbseg.data.sources.listing import levels_around, list_images, text, visible
+from hebbseg.data.sources.listing import find_root, list_images, text, visible
 from hebbseg.data.sources.tables import read_table
 
 _IMAGE = re.compile(r"^(train|testA|testB)_\d+$")
@@ -22,11 +22,8 @@ def looks_like(folder: Path) -> bool:
 
 def glas(path: Path, masks: MaskOptions) -> FileSource:
     """85 training and 80 test images (testA and testB), grouped by patient; some patients are in both sets."""
-    root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
-    if root is None:
-        raise DataError(
-            text(path), "no train_1.bmp and testA_1.bmp", "Pass the folder 'Warwick QU Dataset …' or its zip archive."
-        )
+    remedy = "Pass the folder 'Warwick QU Dataset …' or its zip archive."
+    root = find_root(path, looks_like, "train_1.bmp and testA_1.bmp", remedy)
     listed = list_images(root)
     files = {found.id: found.path for found in listed.found}
     problems = list(listed.problems)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from hebbseg.data.cases import Case, DataError, Problem
+from hebbseg.data.cases import Case, Problem
 from hebbseg.data.labels.label_map import parse_label_map
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.folder import with_own_labels
-from hebbseg.data.sources.listing import levels_around, subfolders, text
+from hebbseg.data.sources.listing import find_root, subfolders, text
 from hebbseg.data.sources.tables import read_lines
 
 _FILE = "mri_norm2.h5"
@@ -20,11 +20,8 @@ def looks_like(folder: Path) -> bool:
 
 def la(path: Path, masks: MaskOptions) -> FileSource:
     """100 left atria, 80 for training and 20 for testing; axes as stored, no spacing in the files."""
-    root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
-    if root is None:
-        raise DataError(
-            text(path), f"no <id>/{_FILE}", "Pass the folder that contains train.list and test.list, or its zip archive."
-        )
+    remedy = "Pass the folder that contains train.list and test.list, or its zip archive."
+    root = find_root(path, looks_like, f"<id>/{_FILE}", remedy)
     cases, problems = [], []
     for folder in subfolders(root):
         file = folder / _FILE

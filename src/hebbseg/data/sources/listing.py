@@ -2,7 +2,7 @@
 
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +93,14 @@ def levels_around(folder: Path) -> Iterator[Path]:
     """Yield the folder, its subfolders, then its parents: the candidates for the root of a data set."""
     yield from below(folder)
     yield from filter(_may_list, list(folder.resolve().parents)[:_LEVELS_UP])
+
+
+def find_root(path: Path, looks_like: Callable[[Path], bool], expected: str, remedy: str) -> Path:
+    """Return the root of a data set in or around ``path``; raise if there is none."""
+    for folder in levels_around(path):
+        if looks_like(folder):
+            return folder
+    raise DataError(text(path), f"no {expected}", remedy)
 
 
 def _may_list(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from hebbseg.data.labels.label_map import LabelMap, parse_label_map
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.folder import with_spacing
-from hebbseg.data.sources.listing import Found, levels_around, list_images, text
+from hebbseg.data.sources.listing import Found, find_root, list_images, text
 
 _CHANNEL = re.compile(r"^(.*)_(\d{4})$")
 
@@ -22,9 +22,7 @@ def looks_like(folder: Path) -> bool:
 
 def nnunet(path: Path, masks: MaskOptions) -> FileSource:
     """Open nnU-Net's layout. imagesTs is the test set if labelsTs has masks for it, else unlabelled."""
-    root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
-    if root is None:
-        raise DataError(text(path), "no dataset.json next to an imagesTr folder", "Pass the folder DatasetXXX_Name.")
+    root = find_root(path, looks_like, "dataset.json next to an imagesTr folder", "Pass the folder DatasetXXX_Name.")
     description = _description(root / "dataset.json")
     problems: list[Problem] = []
     cases = _side(root, "Tr", description, problems)

@@ -6,11 +6,11 @@ Masks are 1-bit, except for one color mask; all are read as 0 and 255.
 import re
 from pathlib import Path
 
-from hebbseg.data.cases import Case, DataError, Problem
+from hebbseg.data.cases import Case, Problem
 from hebbseg.data.labels.label_map import parse_label_map
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
-from hebbseg.data.sources.listing import levels_around, subfolders, text, visible
+from hebbseg.data.sources.listing import find_root, subfolders, text, visible
 
 _CASE = re.compile(r"^IMD\d+$")
 
@@ -21,11 +21,8 @@ def looks_like(folder: Path) -> bool:
 
 def ph2(path: Path, masks: MaskOptions) -> FileSource:
     """200 dermoscopic images with lesion masks; patients are unknown, and there is no published split."""
-    root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
-    if root is None:
-        raise DataError(
-            text(path), "no IMD…/IMD…_Dermoscopic_Image folder", "Pass the downloaded folder PH2Dataset or its zip archive."
-        )
+    remedy = "Pass the downloaded folder PH2Dataset or its zip archive."
+    root = find_root(path, looks_like, "IMD…/IMD…_Dermoscopic_Image folder", remedy)
     cases, problems = [], []
     for folder in (child for child in subfolders(root) if _CASE.match(child.name)):
         image, mask = _image(folder), _bitmap(folder / f"{folder.name}_lesion")

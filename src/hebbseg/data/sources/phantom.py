@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from hebbseg.data.cases import Case, ClassInfo, Problem
+from hebbseg.data.cases import Case, Problem
+from hebbseg.data.labels.masks import two_classes
 from hebbseg.data.phantoms import atrium, glands, lesions, pupils
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.seeding import digest
@@ -70,7 +71,7 @@ class PhantomSource:
         self.name = f"phantom:{kind}?n={n}&size={_joined(size)}&seed={seed}"
         self.spatial_dims = len(size)
         self.channels = recipe.channels
-        self.classes = (ClassInfo(index=0, value=0, name="background"), ClassInfo(index=1, value=1, name=recipe.foreground))
+        self.classes = two_classes(1, ("background", recipe.foreground))
         self.problems: tuple[Problem, ...] = ()
         spacing = None if recipe.field_mm is None else tuple(recipe.field_mm / side for side in size)
         patients = -(-n // recipe.per_patient)

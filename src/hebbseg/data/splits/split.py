@@ -140,7 +140,10 @@ def make_split(
     notes: list[str] = []
     cases = sorted(source.cases, key=lambda case: case.id)
     if protocol == "selection":
-        cases = _training_side(cases, notes)
+        kept = [case for case in cases if case.subset != "test"]
+        if len(kept) < len(cases):
+            notes.append(f"Protocol selection: the {len(cases) - len(kept)} cases of the published test side are left out.")
+        cases = kept
     if not any(case.has_mask for case in cases):
         if not regime.is_nothing:
             raise HebbsegError(
@@ -217,13 +220,6 @@ def _test_side(
     share = 0.2 if isinstance(test, str) else test
     training, held_out = hold_out(drawn_units(cases, seed=seed, purpose="test", notes=notes), share, purpose="test")
     return training, held_out, f"{share * 100:g}% held out"
-
-
-def _training_side(cases: list[Case], notes: list[str]) -> list[Case]:
-    kept = [case for case in cases if case.subset != "test"]
-    if len(kept) < len(cases):
-        notes.append(f"Protocol selection: the {len(cases) - len(kept)} cases of the published test side are left out.")
-    return kept
 
 
 def _with_masks(side: list[Case], what: str, notes: list[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A contact sheet: images with their masks drawn over them, to see at a glance whether they lie where they should."""
+"""Contact sheets: images with overlaid masks, for checking their alignment."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import Case, ClassInfo, Source
 from hebbseg.reporting.plots.overlay import displayable
 
-# Distinct under the common colour blindnesses (Okabe and Ito), after the first: a green no stain and no skin has.
+# A green that occurs in no stain or skin, then the colorblind-safe palette of Okabe and Ito.
 CLASS_COLOURS = np.asarray(
     [(0, 230, 118), (230, 159, 0), (86, 180, 233), (240, 228, 66), (213, 94, 0), (204, 121, 167), (0, 114, 178)],
     np.float32,
@@ -31,9 +31,9 @@ def contact_sheet(
     columns: int = 6,
     most: int = 24,
 ) -> Path:
-    """Draws up to ``most`` of the cases, evenly chosen, those with and without masks in proportion.
+    """Draw up to ``most`` evenly spaced cases, labelled and unlabelled in proportion, and return the path.
 
-    A volume shows the slice, across its shortest axis, with the most foreground (the middle one without a mask).
+    Volumes show the slice along the shortest axis with the most foreground, or the middle slice without a mask.
     """
     shown = choose(cases, most)
     columns = min(columns, max(len(shown), 4))
@@ -58,7 +58,7 @@ def contact_sheet(
 
 
 def choose(cases: Sequence[Case], most: int) -> list[Case]:
-    """Up to ``most`` cases, evenly spaced, with and without masks in proportion but some of each."""
+    """Return up to ``most`` evenly spaced cases, labelled and unlabelled in proportion, with some of each."""
     labelled = [case for case in cases if case.has_mask]
     others = [case for case in cases if not case.has_mask]
     if len(cases) <= most:
@@ -69,7 +69,7 @@ def choose(cases: Sequence[Case], most: int) -> list[Case]:
 
 
 def middle_slice(source: Source, case: Case, classes: Sequence[ClassInfo]) -> tuple[np.ndarray, np.ndarray | None]:
-    """(H, W) or (H, W, 3) pixels 0 … 255 and (H, W) class indices, rows × columns as a viewer shows them."""
+    """Return pixels 0 … 255, (H, W) or (H, W, 3), and class indices, (H, W), in display orientation."""
     image = source.image(case)
     mask = source.mask(case) if case.has_mask and classes else None
     if image.ndim == 4:  # (C, *volume) → (C, H, W)
@@ -87,7 +87,7 @@ def middle_slice(source: Source, case: Case, classes: Sequence[ClassInfo]) -> tu
 
 
 def overlay(pixels: np.ndarray, mask: np.ndarray | None, size: int = _TILE) -> Pillow.Image:
-    """The picture at most ``size`` wide and high, each class tinted and outlined in its colour."""
+    """Return an image of at most ``size`` pixels per side, with each class tinted and outlined."""
     picture = Pillow.fromarray(pixels).convert("RGB")
     scale = size / max(picture.size)
     small = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
@@ -123,7 +123,7 @@ def _draw_header(sheet: Pillow.Image, name: str, shown: int, total: int, classes
 
 
 def _write(sheet: Pillow.Image, at: tuple[int, int], words: str, size: int, colour: tuple[int, int, int], width: int) -> int:
-    """Writes what fits into ``width``, the middle of long names left out; returns the width used."""
+    """Write text, shortened in the middle to fit ``width``; return the width used."""
     font = ImageFont.truetype(str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
     text = words
     while font.getlength(text) > width and len(words) > 6:

@@ -1,4 +1,4 @@
-"""Pictures of a run; they read in black and white."""
+"""Figures of a run, readable in black and white."""
 
 import io
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ STYLES = ("-", "--", ":", "-.")
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """As PNG, whole or not at all, without a date so that the same picture is the same file."""
+    """Save as PNG, atomically and without a date, so that equal figures are equal files."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120, bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
@@ -28,7 +28,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def draw_history(history: Sequence[Row], path: Path) -> None:
-    """Stage 1's diagnostics and stage 2's loss (and validation Dice) over their steps."""
+    """Plot the diagnostics of stage 1 and the loss and validation Dice of stage 2."""
     stages = {name: [row for row in history if row["stage"] == name] for name in ("pretrain", "fit")}
     panels = [(name, rows) for name, rows in stages.items() if rows]
     if not panels:
@@ -41,26 +41,26 @@ def draw_history(history: Sequence[Row], path: Path) -> None:
                 "effective_units": "winning units",
                 "rank": "effective rank",
                 "cosine": "mean |cos|",
-                "moved": "moved",
+                "moved": "weight change",
             }
-            axis.set(title="Stage 1: Hebbian, no masks", xlabel="step", ylabel="share", ylim=(0, 1.05))
+            axis.set(title="Stage 1: pre-training without masks", xlabel="step", ylabel="fraction", ylim=(0, 1.05))
         else:
             curves = {key: key for key in rows[-1] if key not in ("stage", "step", "learning_rate", "dice")}
-            axis.set(title="Stage 2: few masks", xlabel="update", ylabel="loss")
+            axis.set(title="Stage 2: fine-tuning", xlabel="update", ylabel="loss")
         for number, (key, label) in enumerate(curves.items()):
             style = STYLES[number % len(STYLES)]
             axis.plot(steps, [row.get(key, np.nan) for row in rows], style, color=str(0.15 * (number % 4)), label=label)
-        looks = [(row["step"], row["dice"]) for row in rows if "dice" in row]
-        if looks:
+        validations = [(row["step"], row["dice"]) for row in rows if "dice" in row]
+        if validations:
             twin = axis.twinx()
-            twin.plot(*zip(*looks, strict=True), "o-", color="tab:orange", label="validation Dice")
+            twin.plot(*zip(*validations, strict=True), "o-", color="tab:orange", label="validation Dice")
             twin.set(ylim=(0, 1), ylabel="Dice")
         axis.legend(frameon=False, fontsize=8)
     save_figure(figure, path)
 
 
 def draw_grid(pictures: Sequence[np.ndarray], path: Path, title: str, labels: Sequence[str] = ()) -> None:
-    """RGB pictures side by side, three to a row."""
+    """Plot RGB images in rows of three."""
     if not pictures:
         return
     columns = min(3, len(pictures))

@@ -1,4 +1,4 @@
-"""What stage 1 made of the filters of a layer, as a picture."""
+"""Figures of the filters learned in stage 1."""
 
 import json
 from pathlib import Path
@@ -17,10 +17,10 @@ CHANNELS_AT_MOST = 16
 
 
 def learned_filters(folder: Path, seed: int) -> tuple[str, np.ndarray, np.ndarray]:
-    """The first layer that learned in a run, its filters as random numbers made them, and after stage 1.
+    """Return the first layer trained in stage 1 and its filters before (random initialization) and after.
 
-    Shapes: (output channels, input channels, h, w), of transposed convolutions too; of volumes the
-    middle slice. Raises HebbsegError if the run's files do not have them.
+    Shapes: (output channels, input channels, h, w); 3D filters by their middle slice. Raises HebbsegError if the files of
+    the run do not match.
     """
     weights, described = load_model(folder / "pretrained.safetensors")
     try:
@@ -32,13 +32,13 @@ def learned_filters(folder: Path, seed: int) -> tuple[str, np.ndarray, np.ndarra
         if isinstance(module, _ConvTransposeNd):
             banks = [bank.swapaxes(0, 1) for bank in banks]
     except (AttributeError, KeyError, TypeError, ValueError, OSError, StopIteration) as error:
-        raise HebbsegError(f"{folder}: the weights of stage 1 are of another network ({error!r}).") from error
+        raise HebbsegError(f"{folder}: the weights of stage 1 belong to another network ({error!r}).") from error
     first, last = (bank[:, :, bank.shape[2] // 2] if bank.ndim == 5 else bank for bank in banks)
     return layer, first, last
 
 
 def draw_filters(before: np.ndarray, after: np.ndarray) -> Figure:
-    """One or three input channels: a patch for each output channel, in grey or colour. More: a row of patches for each."""
+    """Plot one patch per output channel (1 or 3 input channels) or a row of patches per output channel (others)."""
     banks = {"before": before[:UNITS_AT_MOST], "after": after[:UNITS_AT_MOST]}
     if before.shape[1] in (1, 3):
         figure, axes = plt.subplots(2, len(banks["before"]), figsize=(0.7 * len(banks["before"]) + 0.4, 1.7), squeeze=False)
@@ -59,12 +59,12 @@ def draw_filters(before: np.ndarray, after: np.ndarray) -> Figure:
 
 
 def _around_grey(weights: np.ndarray) -> np.ndarray:
-    """Numbers around 0 → between 0 and 1, with grey for 0."""
+    """Scale symmetrically to 0 … 1; 0 becomes gray."""
     return 0.5 + 0.5 * weights / max(float(np.abs(weights).max()), 1e-12)
 
 
 def _mosaic(bank: np.ndarray) -> np.ndarray:
-    """(units, channels, h, w) → one image, a row of patches for each unit, white lines between them."""
+    """Arrange (units, channels, h, w) as one image, one row per unit, separated by white lines."""
     scaled = np.stack([_around_grey(weights) for weights in bank])
     framed = np.pad(scaled, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=1.0)
     units, channels, h, w = framed.shape

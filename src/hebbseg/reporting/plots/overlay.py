@@ -1,4 +1,4 @@
-"""Pictures of a segmentation: the contour of every class drawn on the image."""
+"""Overlays: the contour of each class drawn on the image."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from hebbseg.errors import HebbsegError
 
 Colour = tuple[int, int, int]
 
-# Okabe and Ito's colours, told apart with any kind of colour vision; those that stand out on tissue and on grey first.
+# The colorblind-safe palette of Okabe and Ito, sorted by contrast with tissue and gray.
 PALETTE: tuple[Colour, ...] = (
     (240, 228, 66),  # yellow
     (86, 180, 233),  # sky blue
@@ -18,7 +18,7 @@ PALETTE: tuple[Colour, ...] = (
     (204, 121, 167),  # reddish purple
     (230, 159, 0),  # orange
 )
-TARGET_COLOUR: Colour = (0, 114, 178)  # blue, kept apart for it
+TARGET_COLOUR: Colour = (0, 114, 178)  # blue, reserved for the target
 
 
 def overlay(
@@ -30,28 +30,28 @@ def overlay(
     spacing: Sequence[float] | None = None,
     longer_side: int = 512,
 ) -> np.ndarray:
-    """The image with the contour of each foreground class; for a volume, its three middle slices side by side.
+    """Return the image with the contour of each foreground class; for a volume, three orthogonal slices side by side.
 
-    The slices of a volume go through the middle of the mask (of the target if the mask is empty, else of the volume).
+    The slices go through the middle of the mask, or of the target if the mask is empty, or of the volume.
 
     Args:
-        image: (C, *S) or (*S), any type; three channels are shown in colour, others as the grey of the first. 8-bit
-            images keep their values, the rest is stretched from its 1st to its 99th percentile.
-        mask: (*S) class indices, or booleans.
-        colours: of classes 1, 2, …; repeated when there are more classes.
-        target: (*S), the true mask, drawn in blue below the contours of ``mask``. All contours have a black edge.
-        spacing: of a volume's voxels; slices of anisotropic volumes are stretched to their true shape.
-        longer_side: an image or volume smaller than this is enlarged by a whole factor before contours are drawn.
+        image: (C, *S) or (*S), any type; three channels are shown as RGB, otherwise the first in gray. Other than 8-bit
+            images are scaled from their 1st to their 99th percentile.
+        mask: (*S) class indices or booleans.
+        colours: colors of classes 1, 2, …; repeated for more classes.
+        target: (*S) ground truth, drawn in blue below ``mask``. All contours have a black edge.
+        spacing: voxel spacing of a volume; slices of anisotropic volumes are scaled accordingly.
+        longer_side: smaller images are enlarged by an integer factor before contours are drawn.
 
     Returns:
         uint8 (height, width, 3).
     """
     if mask.ndim not in (2, 3) or image.shape[-mask.ndim :] != mask.shape or image.ndim > mask.ndim + 1:
         raise HebbsegError(
-            f"image has shape {image.shape} and mask {mask.shape}; the image is the mask's shape, channels in front."
+            f"image has shape {image.shape} and mask {mask.shape}; the image must have the mask's shape, channels in front."
         )
     if target is not None and target.shape != mask.shape:
-        raise HebbsegError(f"target has shape {target.shape} and mask {mask.shape}; they must be of one shape.")
+        raise HebbsegError(f"target has shape {target.shape} and mask {mask.shape}; they must have the same shape.")
     channels = image if image.ndim > mask.ndim else image[None]
     rgb = displayable(channels if channels.shape[0] == 3 else channels[:1].repeat(3, axis=0))
     steps = np.ones(mask.ndim) if spacing is None else np.asarray(spacing, dtype=float) / min(spacing)
@@ -75,21 +75,21 @@ def overlay(
 def _outlined(
     rgb: np.ndarray, mask: np.ndarray, target: np.ndarray | None, colours: Sequence[Colour], stretch: np.ndarray
 ) -> np.ndarray:
-    """From (3, H, W) uint8 and (H, W) classes to a picture (height, width, 3), each pixel made ``stretch`` pixels."""
+    """Return (3, H, W) uint8 with contours of (H, W) classes as (height, width, 3), enlarged by ``stretch``."""
     picture = _enlarge(np.moveaxis(rgb, 0, -1), stretch).copy()
     thickness = max(2, round(max(picture.shape[:2]) / 200))
     layers = [] if target is None else [(target, (TARGET_COLOUR,))]
     for layer, layer_colours in [*layers, (mask, colours)]:
         classes = _enlarge(layer, stretch).astype(np.int64)
         line = _contour(classes, thickness)
-        # Just outside the line, so that it shows on bright and on dark ground.
+        # A black edge outside the line keeps it visible on any background.
         picture[binary_dilation(line, iterations=max(1, thickness // 3)) & ~line & (classes == 0)] = 0
         picture[line] = np.asarray(layer_colours, dtype=np.uint8)[(classes[line] - 1) % len(layer_colours)]
     return picture
 
 
 def _contour(classes: np.ndarray, thickness: int) -> np.ndarray:
-    """The foreground pixels within ``thickness`` steps of another class; the image's own border is no contour."""
+    """Return the foreground pixels within ``thickness`` pixels of another class; the image border does not count."""
     inside = classes > 0
     interior = inside.copy()
     for axis in (0, 1):
@@ -102,7 +102,7 @@ def _contour(classes: np.ndarray, thickness: int) -> np.ndarray:
 
 
 def displayable(channels: np.ndarray) -> np.ndarray:
-    """As uint8; other than 8 bit is stretched from its 1st to its 99th percentile, infinite values are 0."""
+    """Convert to uint8; other than 8-bit images are scaled from their 1st to their 99th percentile."""
     if channels.dtype == np.uint8:
         return channels
     values = np.nan_to_num(channels.astype(np.float64), posinf=0, neginf=0)
@@ -112,7 +112,7 @@ def displayable(channels: np.ndarray) -> np.ndarray:
 
 
 def middle(mask: np.ndarray, target: np.ndarray | None = None) -> list[int]:
-    """The median position of the foreground on each axis, of the mask or else the target; else of the whole volume."""
+    """Return the median foreground position of the mask, else of the target, else the center of the volume."""
     for candidate in (mask, target):
         if candidate is not None and candidate.any():
             return [int(np.median(where)) for where in np.nonzero(candidate)]
