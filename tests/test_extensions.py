@@ -189,7 +189,7 @@ def test_train_grid_and_report(
     assert command(monkeypatch, "check", data, "--json") == 0
     assert json.loads(capsys.readouterr().out)["cases"] == 6
     assert command(monkeypatch, "train", "--method", "twins", "--help-method") == 0
-    assert "weight=1  (number, from 0) of the difference" in capsys.readouterr().out
+    assert "weight=1  (number ≥ 0) of the difference" in capsys.readouterr().out
 
 
 def test_wrong_names_and_options_are_explained(seen: list[Any], tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""hebbseg: biomedical image segmentation when images are many and masks are few.
+"""Biomedical image segmentation with many images and few masks.
 
-The public names are loaded when first used, so that ``import hebbseg`` (and the command line's ``--help``)
-does not wait for torch.
+Public names are imported on first use, so that ``import hebbseg`` does not import torch.
 """
 
 from importlib import import_module
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_HOME = {
+_MODULES = {
     "Hebb": "hebbseg.hebbian.rules",
     "SoftWTA": "hebbseg.hebbian.rules",
     "HebbianPCA": "hebbseg.hebbian.rules",
@@ -28,8 +27,8 @@ __all__ = ["Hebb", "HebbianPCA", "Plasticity", "Segmenter", "SoftWTA", "UNet", "
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'hebbseg' has no attribute {name!r}")
 
 

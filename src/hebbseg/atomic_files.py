@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, never half of either."""
+"""Atomic file writes."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from hebbseg.errors import HebbsegError
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Gives a temporary path beside ``path`` to write to; on success it is flushed to disk and takes its place.
+    """Yield a temporary path in the same folder; on success, flush it to disk and rename it to ``path``.
 
-    Whatever goes wrong before (an exception, a full disk, a killed process), the old file stays as it was.
-    The temporary name keeps the suffix, for writers that choose a format by it.
+    On failure (an exception, a full disk, a killed process), the old file is unchanged. The temporary file has the same
+    suffix, for writers that choose the format by it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,17 +35,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """Raises unless files can be written to ``folder``, which need not exist yet; nothing is left there."""
+    """Raise if ``folder``, which need not exist, is not writable."""
     try:
         there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
         if not there.is_dir():
-            raise HebbsegError(f"{folder}: {there} is a file, so nothing can be written there. Choose another folder.")
-        # Permissions do not tell all: a disk may be full or mounted for reading only.
+            raise HebbsegError(f"{folder}: {there} is a file, not a folder. Choose another folder.")
+        # Permissions are not enough: the disk may be full or read-only.
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise HebbsegError(
-            f"{folder}: nothing can be written there ({error.strerror or error}). Choose another folder."
+            f"{folder}: the folder is not writable ({error.strerror or error}). Choose another folder."
         ) from error
 
 

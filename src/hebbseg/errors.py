@@ -1,4 +1,4 @@
-"""What a user can cause, said so that the user can mend it."""
+"""User errors, and lookup of names with suggestions."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class HebbsegError(ValueError):
-    """An error the user can mend: names the file or option, what was found, what is allowed and what to do.
+    """An error that the user can fix: names the file or option, what was found, what is allowed and what to do.
 
     The command line prints it without a traceback and exits with code 2.
     """
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:
-    """The tail of a message about an unknown name: a likely intended one, then all that are allowed.
+    """Return the end of a message about an unknown name: the closest name, then all allowed ones.
 
     >>> did_you_mean("uampt", ["uamt", "em"])
     "Did you mean 'uamt'? Allowed: 'em', 'uamt'."
@@ -33,13 +33,16 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str:
 
 
 def look_up(name: str, table: Mapping[str, T], what: str, group: str | None = None) -> T:
-    """``table[name]``, else what an installed package provides under this name, else an error that lists all names.
+    """Return ``table[name]``, or else the entry point of this name in an installed package.
 
     Args:
-        name: as the user wrote it.
+        name: the name to look up.
         table: the built-in names.
-        what: the kind of thing, for the error.
-        group: the entry points that extend the table, such as ``"hebbseg.rules"``.
+        what: the kind of name, for errors.
+        group: the entry-point group that extends the table, such as ``"hebbseg.rules"``.
+
+    Raises:
+        HebbsegError: the name is unknown, or its package cannot be imported.
     """
     if name in table:
         return table[name]
@@ -57,7 +60,7 @@ def look_up(name: str, table: Mapping[str, T], what: str, group: str | None = No
 
 
 def known_names(table: Mapping[str, object], group: str | None) -> list[str]:
-    """The built-in names and those that installed packages add; imports none of them."""
+    """Return the built-in names and those of installed packages, without importing them."""
     added = _entry_points(group, tuple(sys.path))
     for name in added:
         if name in table:
@@ -70,8 +73,8 @@ def known_names(table: Mapping[str, object], group: str | None) -> list[str]:
 
 @cache
 def _entry_points(group: str | None, path: tuple[str, ...]) -> "dict[str, EntryPoint]":
-    """``path`` is where they are searched: a change of it is another search."""
-    from importlib.metadata import entry_points  # not needed for built-in names, and slow to import
+    """Return the entry points of a group; ``path`` (sys.path) is part of the cache key."""
+    from importlib.metadata import entry_points  # slow to import, not needed for built-in names
 
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group) if group else ():

@@ -1,4 +1,4 @@
-"""The Python interface: train, load and use a segmenter."""
+"""The Python interface: train, save, load and apply a segmentation model."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -8,18 +8,18 @@ from hebbseg.inference.predictor import Predictor
 
 
 class Segmenter(Predictor):
-    """A trained network that predicts masks; see `Predictor` for what it holds."""
+    """A trained segmentation network; see `Predictor` for its attributes."""
 
     @classmethod
     def train(cls, data: str | Path, out: str | Path, *, resume: bool = False, quiet: bool = False, **options: Any) -> Self:
-        """Both stages: Hebbian learning on all training images, then fine-tuning on the masks; measured on test cases.
+        """Pre-train on all training images, fine-tune on the labelled ones, and evaluate on held-out test cases.
 
         Args:
-            data: a folder, or ``glas:PATH`` and the like.
-            out: the run folder, which must not hold another run.
-            resume: go on with the run in ``out``.
-            quiet: no progress is shown.
-            options: any of `hebbseg.config.Settings`, the same as on the command line.
+            data: folder, zip archive, or ``glas:PATH`` and the like.
+            out: run folder; must be new or empty unless ``resume``.
+            resume: resume the run in ``out``.
+            quiet: show no progress.
+            options: settings by flat name, see `hebbseg.config`; the same as on the command line.
         """
         from hebbseg.cli.progress import make_reporter
         from hebbseg.config import make_settings

@@ -1,4 +1,4 @@
-"""The demo: a small recipe, the ordinary grid and report, and a sentence that follows from the numbers."""
+"""The demo: its recipe, its report and its conclusion."""
 
 import json
 import re
@@ -60,8 +60,8 @@ def test_arms_differ_in_their_initialization_alone() -> None:
     ],
 )
 def test_the_conclusion_follows_from_the_numbers(differences: list[float], words: str) -> None:
-    said = demo.conclusion(mean_interval(differences))
-    assert words in said and f"n = {len(differences)} is small" in said
+    text = demo.conclusion(mean_interval(differences))
+    assert words in text and f"n = {len(differences)} is small" in text
 
 
 def test_the_time_decides_how_many_seeds() -> None:

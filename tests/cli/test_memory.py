@@ -1,4 +1,4 @@
-"""Large blocks come from the heap, which is kept, not from mappings of their own, which go back to the system at once."""
+"""Large blocks come from the heap, which glibc keeps, not from mappings, which are unmapped when freed."""
 
 import platform
 import subprocess

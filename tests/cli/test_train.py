@@ -1,4 +1,4 @@
-"""hebbseg train and pretrain from the command line: results, resuming, and every error a user can make."""
+"""hebbseg train and pretrain from the command line: results, resuming and user errors."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_says_what_came_out_and_where_it_is(
+def test_a_run_prints_its_results_and_files(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     assert command(monkeypatch, "train", "--resume", "-o", run_folder) == 0
@@ -49,9 +49,9 @@ def test_an_output_folder_with_a_run_is_left_alone(
     assert "--resume" in capsys.readouterr().err
     assert command(monkeypatch, "train", "--resume", "-o", run_folder, "--seed", "4") == 2
     assert "seed: 3 then, 4 now" in capsys.readouterr().err
-    begun = json.loads(before)["settings"]["method"]
+    started_with = json.loads(before)["settings"]["method"]
     assert command(monkeypatch, "train", "--resume", "-o", run_folder, "--method", "uamt") == 2
-    assert f"method: '{begun}' then, 'uamt' now" in capsys.readouterr().err
+    assert f"method: '{started_with}' then, 'uamt' now" in capsys.readouterr().err
     assert command(monkeypatch, "train", "--resume", "-o", run_folder, "--method", "auto") == 0
     assert (run_folder / "run.json").read_bytes() == before
 
@@ -96,7 +96,7 @@ def test_pretrain_shows_its_layers_and_its_weights_start_a_training(
     assert command(monkeypatch, "train", data, "-o", tmp_path / "run", "--init", weights, *TINY) == 0
 
 
-def test_train_without_any_mask_says_what_to_do(
+def test_train_without_masks_reports_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     data = bright_folder(tmp_path / "data", masks="")
@@ -106,7 +106,7 @@ def test_train_without_any_mask_says_what_to_do(
     assert not (tmp_path / "run").exists()
 
 
-def test_one_mask_cannot_be_trained_on_and_tested_but_trained_on_without_a_test(
+def test_a_single_mask_needs_an_empty_test_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     data = bright_folder(tmp_path / "data", masks="c")
@@ -134,7 +134,7 @@ def test_masks_of_one_class_only(
     [
         (["train"], "-o"),
         (["train", "x"], "-o"),
-        (["train", "-o", "run"], "Which DATA"),
+        (["train", "-o", "run"], "DATA is missing"),
         (["train", "--resume", "-o", "run"], "no run to resume"),
         (["train", GLANDS, "-o", "run", "--set", "learning_rte=1"], "Did you mean 'learning_rate'"),
         (["train", GLANDS, "-o", "run", "--set", "ema"], "NAME=VALUE"),
@@ -146,7 +146,7 @@ def test_masks_of_one_class_only(
         (["train", GLANDS, "-o", "run", "--init", "hebian"], "Did you mean 'hebbian'"),
         (["train", GLANDS, "-o", "run", "--method", "supervized"], "Did you mean 'supervised'"),
         (["train", GLANDS, "-o", "run", "--time-budget", "soon"], "30m"),
-        (["train", GLANDS, "-o", "run", "--protocol", "papr"], "'few-label' or 'paper'"),
+        (["train", GLANDS, "-o", "run", "--protocol", "papr"], "'few-label', 'paper' or 'selection'"),
         (["train", GLANDS, "-o", "run", "--updates", "many"], "--updates"),
         (["train", GLANDS, "-o", "run", "--tta", "flip"], "'flips'"),
         (["train", "phantom:glnds", "-o", "run"], "Did you mean 'glands'"),
@@ -190,12 +190,12 @@ def test_settings_can_be_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         ("5min", 300),
     ],
 )
-def test_lengths_of_time(text: str, expected: float):
+def test_durations(text: str, expected: float):
     assert seconds(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "m", "3d", "-5s", "0", "1.2.3s", "m30", "nan"])
-def test_what_is_no_length_of_time(text: str):
+def test_invalid_durations(text: str):
     with pytest.raises(HebbsegError, match="--time-budget"):
         seconds(text)
 
@@ -207,7 +207,7 @@ def test_assignments():
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_exits_with_130_and_says_how_to_go_on(
+def test_ctrl_c_saves_exits_with_130_and_prints_the_resume_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     small = ["--size", "32x32", "--features", "4,8", "--set", "labelled_batch=2", "--init", "random"]
@@ -217,7 +217,7 @@ def test_ctrl_c_saves_exits_with_130_and_says_how_to_go_on(
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     for _ in range(600):
-        # Stage 2 begins once the first weights are written.
+        # Stage 2 starts once the initial weights are written.
         if (tmp_path / "run" / "pretrained.safetensors").exists() or process.poll() is not None:
             break
         time.sleep(0.1)
@@ -227,7 +227,7 @@ def test_ctrl_c_saves_exits_with_130_and_says_how_to_go_on(
     assert process.returncode == 130, err
     assert f"hebbseg train --resume -o {tmp_path / 'run'}" in err and "Traceback" not in err
     assert (tmp_path / "run" / "checkpoint.pt").is_file()
-    # That advice is enough: all settings come from the run. (Twice the updates would be another run.)
+    # The printed command needs no settings: they are stored in the run, and other values are an error.
     assert command(monkeypatch, "train", "--resume", "-o", tmp_path / "run", "--updates", "7") == 2
     assert "updates: 100000 then, 7 now" in capsys.readouterr().err
 
@@ -246,7 +246,7 @@ def test_tensorboard_gets_every_number_of_the_history(tmp_path: Path, monkeypatc
     pytest.importorskip("tensorboard", reason="the extra hebbseg[tensorboard] is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    # A look at the validation cases comes after its row of the history was written: its Dice must not be lost.
+    # Validation follows the row of the history it belongs to: its Dice must not be lost.
     paper = ["--protocol", "paper", "--folds", "3", "--fold", "0", "--set", "validate_every=3", "--updates", "401"]
     arguments = [*TINY[:4], *TINY[6:], *paper, "--set", "patience=1", "--tensorboard"]
     assert command(monkeypatch, "train", GLANDS, "-o", tmp_path / "run", *arguments) == 0
@@ -264,7 +264,7 @@ def test_tensorboard_gets_every_number_of_the_history(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["train", "pretrain"])
-def test_without_tensorboard_nothing_is_begun(
+def test_without_tensorboard_no_run_starts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # as if it were not installed

@@ -58,13 +58,13 @@ def test_every_fault_is_found_in_one_go(tmp_path: Path):
     examination = examine(open_source(tmp_path))
     told = problems(examination)
     for words in (
-        ("images/a.png", "truncated", "; left out", "Copy or export it again"),
-        ("images/b.png", "zero bytes"),
-        ("masks/c.png", "mask of size 20×20, image c.png of size 24×32", "; used without a mask"),
-        ("masks/d.png", "damaged", "; used without a mask"),
-        ("images/f.png", "the same picture as", "e.png", "--group"),
+        ("images/a.png", "truncated", "; image skipped", "Copy or export it again"),
+        ("images/b.png", "empty file"),
+        ("masks/c.png", "mask has size 20×20, but image c.png has size 24×32", "; used as an unlabelled image"),
+        ("masks/d.png", "damaged", "; used as an unlabelled image"),
+        ("images/f.png", "identical to", "e.png", "--group"),
         ("images/g.png", "every pixel is 9"),
-        ("masks/lonely.png", "a mask without an image"),
+        ("masks/lonely.png", "mask with no matching image"),
     ):
         assert any(all(word in line for word in words) for line in told), (words, told)
     summary = report(examination)
@@ -73,7 +73,7 @@ def test_every_fault_is_found_in_one_go(tmp_path: Path):
     source = examination.source
     assert isinstance(source, FileSource)
     mended = examine(source.with_cases(examination.usable))
-    assert not [p for p in mended.problems if "left out" in p.finding and "images/a.png" in p.file]
+    assert not [p for p in mended.problems if "skipped" in p.finding and "images/a.png" in p.file]
     assert report(mended)["with_mask"] == 4
 
 
@@ -102,9 +102,9 @@ def test_empty_masks_absent_classes_and_no_masks(tmp_path: Path):
     assert any("all 2 masks are empty" in p.finding for p in named.fatal)
     plain_folder(tmp_path / "absent")
     absent = examine(open_source(tmp_path / "absent", label_map="background=0;gland=255;cyst=7"))
-    assert any("no mask has class 2 (cyst, value 7)" in p.finding for p in absent.problems)
+    assert any("no mask contains class 2 (cyst, value 7)" in p.finding for p in absent.problems)
     none = examine(open_source(plain_folder(tmp_path / "none", "ab", masks="")))
-    assert any("no case has a mask" in p.finding for p in none.problems)
+    assert any("no case has a usable mask" in p.finding for p in none.problems)
     assert not none.fatal
 
 
@@ -113,7 +113,7 @@ def test_not_a_number_is_fatal(tmp_path: Path):
     values[3, 4] = np.nan
     np.save(tmp_path / "a.npy", values)
     (problem,) = examine(open_source(tmp_path)).fatal
-    assert "1 pixels that are not numbers" in problem.finding
+    assert "NaN or infinite values in 1 pixel(s)" in problem.finding
 
 
 def test_masks_that_say_they_lie_elsewhere_are_reported(tmp_path: Path):
@@ -128,12 +128,12 @@ def test_masks_that_say_they_lie_elsewhere_are_reported(tmp_path: Path):
     sitk.WriteImage(sitk.ReadImage(str(tmp_path / "masks" / "same.nii.gz")), str(tmp_path / "masks" / "itk.nii.gz"))
     (told,) = problems(examine(open_source(tmp_path)))
     assert "masks/flipped.nii.gz" in told
-    assert "another origin, orientation or spacing than flipped.nii.gz" in told
+    assert "origin, orientation or spacing differs from flipped.nii.gz" in told
 
 
 def test_patients_on_both_sides_are_noted(tmp_path: Path):
     (note,) = examine(open_source(f"glas:{glas_tree(tmp_path)}")).notes
-    assert "2 of 2 groups (patients) on both sides" in note
+    assert "2 of 2 groups (patients) are in both the training and the test set" in note
 
 
 def test_notes_tell_what_was_made_alike(tmp_path: Path):
@@ -141,9 +141,9 @@ def test_notes_tell_what_was_made_alike(tmp_path: Path):
     save(tmp_path / "b.png", picture(2, 9, 9, 4))
     Pillow.fromarray(picture(3, 9, 9).astype(np.uint16) * 200).save(tmp_path / "c.png")
     notes = " / ".join(examine(open_source(tmp_path)).notes)
-    assert "2 grey image(s) among colour ones are read as colour" in notes
-    assert "1 image(s) have an opacity channel, which is dropped" in notes
-    assert "mixed number types: 2 × uint8, 1 × uint16" in notes
+    assert "2 grayscale image(s) are converted to RGB" in notes
+    assert "1 image(s) have an alpha channel, which is ignored" in notes
+    assert "mixed data types: 2 × uint8, 1 × uint16" in notes
 
 
 def test_without_masks_none_is_opened(tmp_path: Path):
@@ -169,7 +169,7 @@ def test_table_survives_odd_names(tmp_path: Path, capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert "[red]x" in shown
     assert "[u].png" in shown
-    assert "1 problem(s), 0 of them must be mended" in shown
+    assert "1 problem(s), 0 of them must be fixed" in shown
 
 
 def test_contact_sheet_shows_masks_in_place(tmp_path: Path):

@@ -125,7 +125,7 @@ def test_settings_suit_the_source():
     preprocessing = Preprocessing.for_source(atrium)
     assert preprocessing == Preprocessing(size=None, normalize="zscore")
     assert Preprocessing.from_description(preprocessing.describe()) == preprocessing
-    with pytest.raises(HebbsegError, match="3 numbers"):
+    with pytest.raises(HebbsegError, match="3 integers"):
         Preprocessing.for_source(atrium, size=(64, 64))
     with pytest.raises(HebbsegError, match="Did you mean 'zscore'"):
         Preprocessing(size=None, normalize="z-score")
@@ -142,7 +142,7 @@ def test_only_what_is_allowed_is_read():
     assert all(what == "image" for what, _ in source.reads)
     assert store.masks(["c01", "c07"]).dtype == torch.int64
     for ask in (store.images, store.masks):
-        with pytest.raises(HebbsegError, match="'c09' is not for this stage"):
+        with pytest.raises(HebbsegError, match="'c09' is not available in this stage"):
             ask(["c09"])
     for ask in (store.mask, store.foreground):
         with pytest.raises(HebbsegError, match=r"mask of case 'c02'"):
@@ -452,7 +452,7 @@ def test_default_patch():
         *source.image(source.cases[0]).shape[1:],
     )  # smaller than 96 × 96 × 80
     assert store.fitting((8, 500, 500), store.ids) == (8, *source.image(source.cases[0]).shape[2:])
-    with pytest.raises(HebbsegError, match="3 numbers"):
+    with pytest.raises(HebbsegError, match="3 positive integers"):
         Batches(store=store, training=training, steps=1, patch=(96, 96))
 
 

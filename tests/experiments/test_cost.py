@@ -18,6 +18,6 @@ def test_an_estimate_times_every_method_and_tests_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(pipeline, "_test", lambda *arguments: (tested.append(1), test(*arguments)))
     facts = dict(describe_plan(tiny_tasks(tmp_path, arms=ARMS), jobs=2))
     assert len(tested) == 1
-    assert facts["runs"] == "8, of which 8 are left" and "s an update" in facts["supervised"] and "s an update" in facts["em"]
-    assert "with 2 at a time" in facts["time"]
+    assert facts["runs"] == "8 (8 left)" and "s per update" in facts["supervised"] and "s per update" in facts["em"]
+    assert "with --jobs 2" in facts["time"]
     assert UPDATES >= 3, "the first and the last update do not count"

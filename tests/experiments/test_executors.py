@@ -117,6 +117,6 @@ def test_an_address_where_nobody_listens_is_said_at_once() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     begun = time.monotonic()
-    with pytest.raises(HebbsegError, match=rf"--address 127.0.0.1:{port}: nothing answers there"):
+    with pytest.raises(HebbsegError, match=rf"--address 127.0.0.1:{port}: no connection"):
         RayExecutor(jobs=1, address=f"127.0.0.1:{port}", cpus_per_run=1, gpus_per_run=0)
     assert time.monotonic() - begun < 30

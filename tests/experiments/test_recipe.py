@@ -43,8 +43,8 @@ def written(folder: Path, text: str) -> Path:
         ('name = "r"', 'nmae = "r"', "unknown key 'nmae'. Did you mean 'name'?"),
         ("updates = 3", "updatse = 3", "[settings]: unknown setting 'updatse'. Did you mean 'updates'?"),
         ("seed = [0, 1]", "sead = [0, 1]", "[axes]: unknown setting 'sead'. Did you mean 'seed'?"),
-        ("seed = [0, 1]", "seed = []", "[axes]: seed = [] has no value"),
-        ("seed = [0, 1]", "seed = [0, 0]", "seed has 0 twice"),
+        ("seed = [0, 1]", "seed = []", "[axes]: seed = [] has no values"),
+        ("seed = [0, 1]", "seed = [0, 0]", "seed lists 0 twice"),
         ("seed = [0, 1]", "seed = 0", "axes.seed"),
         ('init = "random"', 'intt = "random"', "unknown key 'intt'. Did you mean 'init'?"),
         ('init = "random"', 'init = "randm"', "Did you mean 'random'?"),
@@ -55,24 +55,24 @@ def written(folder: Path, text: str) -> Path:
             "Method em has no option 'wieght'. Did you mean 'weight'?",
         ),
         ('init = "random"', "updates = 0", "Option updates=0"),
-        ('init = "random"', "seed = 3", "seed is an axis and also fixed in arm 'A'"),
-        ("updates = 3", "seed = 3", "seed is an axis and also fixed in [settings]"),
+        ('init = "random"', "seed = 3", "seed is an axis and also set in arm 'A'"),
+        ("updates = 3", "seed = 3", "seed is an axis and also set in [settings]"),
         ('name = "B"', 'name = "A"', "two arms are named 'A'"),
-        ('name = "B"', 'name = "B"\ninit = "random"', "arms 'A' and 'B' come to the same settings"),
-        ('name = "B"', 'name = "B"\ngain_over = "C"', "gain_over = 'C' is no other arm"),
-        ('name = "B"', 'name = "B"\nwithout = ["sede"]', "which is no axis. Did you mean 'seed'?"),
-        ('name = "B"', 'name = "B"\nskip = {seed = [7]}', "seed = 7, which is no value of it"),
-        ('baseline = "A"', 'baseline = "Supervised"', "baseline = 'Supervised' is no arm"),
+        ('name = "B"', 'name = "B"\ninit = "random"', "arms 'A' and 'B' have the same settings"),
+        ('name = "B"', 'name = "B"\ngain_over = "C"', "gain_over = 'C' is not another arm"),
+        ('name = "B"', 'name = "B"\nwithout = ["sede"]', "which is not an axis. Did you mean 'seed'?"),
+        ('name = "B"', 'name = "B"\nskip = {seed = [7]}', "seed = 7, which is not on this axis"),
+        ('baseline = "A"', 'baseline = "Supervised"', "baseline = 'Supervised' is not an arm"),
         ('baseline = "A"', 'kind = "probes"', "kind"),
-        ("seed = [0, 1]", "fold = [0, 1]", "fold=0: of how many?"),
+        ("seed = [0, 1]", "fold = [0, 1]", "fold=0: the number of folds is not set"),
         ("updates = 3", "folds = 5\nfold = 5", "fold=5, folds=5"),
-        ("updates = 3", 'folds = 5\ntest = "official"', "a fold is the test side already"),
-        ("updates = 3", 'labelled = "ten"', "labelled='ten': allowed are a share"),
-        ("updates = 3", "labelled = 0", "labelled=0: no run of a grid can do without masks"),
+        ("updates = 3", 'folds = 5\ntest = "official"', "each fold is the test set once"),
+        ("updates = 3", 'labelled = "ten"', "labelled='ten': allowed are a fraction"),
+        ("updates = 3", "labelled = 0", "labelled=0: a run of a grid needs labelled images"),
         ("phantom:glands?n=12", "phantom:glnds?n=12", "Did you mean 'glands'?"),
         ("phantom:glands?n=12&size=32", "glas:nowhere", "nowhere not found"),
         ("phantom:glands?n=12&size=32", "galas:x", "unknown kind 'galas'. Did you mean 'glas'?"),
-        ("[axes]", "[axes", "this is not TOML"),
+        ("[axes]", "[axes", "not a valid TOML file"),
         ("[data.d]", "[data.d]\nsoruce = 1", "unknown key 'soruce'. Did you mean 'source'?"),
         ('source = "phantom:glands?n=12&size=32"', "", "data.d.source is missing"),
     ],
@@ -195,7 +195,7 @@ def test_a_data_set_has_its_own_axes_and_settings() -> None:
 def test_data_sets_are_chosen_by_name_and_keep_their_ids(tmp_path: Path) -> None:
     data = {"a": {"source": "phantom:glands?n=12&size=32"}, "b": {"source": "glas:nowhere"}}
     recipe = Recipe(**tiny(data=data))
-    with pytest.raises(HebbsegError, match=r"\[data\.b\].*nowhere not found.* other data sets only: --data a\.$"):
+    with pytest.raises(HebbsegError, match=r"\[data\.b\].*nowhere not found.* only the other data sets: --data a\.$"):
         plan(recipe, [tmp_path])
     chosen = plan(recipe.with_data(["a"]), [tmp_path])
     assert {run.note["dataset"] for run in chosen} == {"a"} and {run.id for run in chosen} < notes_of(recipe).keys()
@@ -226,3 +226,12 @@ def test_where_data_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(HebbsegError, match=rf"{tmp_path / 'glas'} not found.*--data-root or HEBBSEG_DATA"):
         locate("glas:glas", data_roots(None, recipe))
     assert data_roots(Path("given"), recipe) == [Path("given")]
+
+
+def test_ids_are_those_of_version_0_1() -> None:
+    """So that grids of that version are neither run again nor left out of reports."""
+    settings = SETTINGS | {"updates": 4}
+    arms = [{"name": "CPS + Hebbian", "init": "hebbian", "method": "cps"}, {"name": "Default", "init": "hebbian"}]
+    runs = plan(Recipe(**tiny(settings=settings, arms=arms, baseline=None, axes={"labelled": ["2"], "seed": [0]})), ROOT)
+    assert [run.id for run in runs] == ["glands-cps-hebbian-2-s0-4b4f5051e6", "glands-default-2-s0-0c44c06375"]
+    assert {fit.key for run in runs for fit in run.stage1} == {"hebbian-4c0cf9492d", "hebbian-d2ab37d12c"}

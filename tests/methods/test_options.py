@@ -66,7 +66,7 @@ def test_options_given_as_text_get_their_types():
     "name, options, words",
     [
         ("uamt", {"pases": 4}, "Method uamt has no option 'pases'. Did you mean 'passes'"),
-        ("uamt", {"passes": 0}, r"uamt, option passes=0 \(T, stochastic passes.*greater than or equal to 1"),
+        ("uamt", {"passes": 0}, r"uamt, option passes=0 \(T, number of stochastic teacher passes.*greater than or equal to 1"),
         ("uamt", {"decay": 1}, "option decay=1 .*less than 1"),
         ("em", {"weight": "much"}, "option weight='much'.*number"),
         ("em", {"ramp": "steep"}, "option ramp='steep'.*'linear', 'sigmoid' or 'constant'"),
@@ -99,7 +99,7 @@ def test_the_page_of_a_method_has_its_options(name):
 
 
 @pytest.mark.parametrize("name, cls", [("vae", VariationalAutoEncoder), ("superpix", SuperpixelEpisodes)])
-def test_the_page_of_an_initialisation_has_its_options(name, cls):
+def test_the_page_of_an_initialization_has_its_options(name, cls):
     assert all(option.description for option in options_of(cls))
     assert options_table(cls) in (PAGES / f"{name}.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from hebbseg.methods.dtc import signed_distance
 from hebbseg.methods.losses import foreground_dice, region_loss, segmentation_loss
 from hebbseg.methods.ops import entropy, follow, input_noise, make_teacher, masked_mean, ramp_up
 from hebbseg.methods.perturbations import channel_dropout, feature_drop, feature_noise
-from hebbseg.methods.urpc import HARMS, rectified_consistency
+from hebbseg.methods.urpc import LEVEL_PERTURBATIONS, rectified_consistency
 from tests.literal import methods as literal
 from tests.methods.tiny import batch, method, network, step
 
@@ -117,8 +117,8 @@ def test_cct(shape):
     with torch.no_grad():
         maps = [z[2:] for z in m.network.encoder(both)]
         answers = []
-        for decoder, harm in zip(m.auxiliary, (feature_noise, feature_drop, channel_dropout)):
-            answers.append(literal.softmax(decoder([harm(z, s.generator) for z in maps]).numpy()))
+        for decoder, perturb in zip(m.auxiliary, (feature_noise, feature_drop, channel_dropout)):
+            answers.append(literal.softmax(decoder([perturb(z, s.generator) for z in maps]).numpy()))
     main = probabilities(m.network, u)
     expected = literal.mean(literal.squared_distance(a, main) for a in answers)
     close(m(labelled, u, step(progress=0.05))["consistency"], 30 * math.exp(-5 * 0.5**2) * expected)
@@ -225,7 +225,7 @@ def test_unimatch(shape, pseudo_loss):
     s = step()
     with torch.no_grad():
         maps = [channel_dropout(z, s.generator) for z in m.network.encoder(u)]
-        harmed = literal.softmax(m.network.head(m.network.decoder(maps)[-1]).numpy())
+        perturbed = literal.softmax(m.network.head(m.network.decoder(maps)[-1]).numpy())
     strong = []
     for _ in range(2):
         strong.append(probabilities(m.network, Augment(spatial_dims=shape["dims"]).strong(u, s.generator)))
@@ -241,7 +241,7 @@ def test_unimatch(shape, pseudo_loss):
         return literal.region_loss(p, label, trusted, cross=False)
 
     terms = m(labelled, u, step())
-    close(terms["features"], 2 * 0.5 * agreement(harmed))
+    close(terms["features"], 2 * 0.5 * agreement(perturbed))
     close(terms["strong"], 2 * 0.25 * sum(agreement(p) for p in strong))
 
 
@@ -403,10 +403,10 @@ def test_a_teacher_is_the_plain_mean_at_first_then_forgets():
     assert F.mse_loss(teacher.encoder.level0.norm1.weight, students[0].encoder.level0.norm1.weight) == 0
 
 
-def test_urpc_harms_noise_then_positions_then_channels_from_fine_to_coarse():
-    """As in the authors' code for pictures, where positions are removed from 0.7 to 0.9 of the largest activity on."""
+def test_urpc_perturbs_noise_then_positions_then_channels_from_fine_to_coarse():
+    """As in the authors' code for 2D images, which drops positions above 0.7 to 0.9 of the largest activation."""
     x = torch.linspace(0, 1, 101, dtype=torch.float64).reshape(1, 1, 1, 101).expand(64, 3, 1, 101)
-    noise, positions, channels = (harm(x, step().generator) for harm in HARMS)
+    noise, positions, channels = (perturb(x, step().generator) for perturb in LEVEL_PERTURBATIONS)
     assert (noise[..., 1:] > 0).all() and not torch.equal(noise, x)
     kept = (positions[:, 0, 0] > 0).sum(1)  # of 100 that are not 0 themselves
     assert 69 <= kept.min() < 73 and 87 < kept.max() <= 89

@@ -189,7 +189,7 @@ def test_methods_that_need_the_unet_say_so() -> None:
     assert set(METHODS) - set(ANY) == {"cct", "urpc", "dtc", "unimatch"}
     for name in set(METHODS) - set(ANY):
         check_method(name, {})
-        with pytest.raises(HebbsegError, match=rf"Method {name} reads the maps of the UNet's encoder.*fixmatch"):
+        with pytest.raises(HebbsegError, match=rf"Method {name} uses feature maps of the UNet's encoder.*fixmatch"):
             check_method(name, {}, network=f"{MONAI}.DynUNet")
     for name in ("vae", "superpix"):
         with pytest.raises(HebbsegError, match=rf"init={name} trains the UNet's encoder and decoder"):

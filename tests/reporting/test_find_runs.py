@@ -51,11 +51,11 @@ def test_runs_of_the_recipe_before_it_was_changed_are_left_out_and_counted(
     add_runs(grid, CHANGED, dice=0.5)
     results = read_results([tmp_path])
     assert len(results.runs) == 4 and dices(tmp_path) == {0.5}
-    assert results.strangers == 4 and all("not of the recipe" in each.reason for each in results.unread)
+    assert results.strangers == 4 and all("not in the current recipe" in each.reason for each in results.unread)
     page = tmp_path / "r.html"
     assert command(monkeypatch, "report", grid, "-o", page, "--no-pictures") == 0
-    assert "4 left out: not of the recipe" in capsys.readouterr().out
-    assert "4 of them runs that the recipe beside them does not ask for" in page.read_text(encoding="utf-8")
+    assert "4 not included: they do not belong to the current recipe" in capsys.readouterr().out
+    assert "4 of them not in the current recipe" in page.read_text(encoding="utf-8")
     (grid / "recipe.toml").write_text(RECIPE)
     assert dices(tmp_path) == {0.3}, "changed back: the old runs are the recipe's again"
 
@@ -82,4 +82,4 @@ def test_a_recipe_that_cannot_be_read_leaves_nothing_out_and_is_named(tmp_path: 
     results = read_results([tmp_path])
     assert len(results.runs) == 4 and results.strangers == 0
     ((reason, path),) = [(each.reason, each.folder) for each in results.unread]
-    assert path == tmp_path / "recipe.toml" and "all counted" in reason and "not TOML" in reason
+    assert path == tmp_path / "recipe.toml" and "all runs" in reason and "not a valid TOML file" in reason

@@ -52,14 +52,14 @@ def test_page_holds_everything_and_loads_nothing(tmp_path: Path) -> None:
     text = " ".join(" ".join(outline.text).split())
     for said in (
         "Mean rank by Dice over glas, ph2",
-        "What labels are worth on glas",
-        "Gain in Dice by the first stage on glas",
-        "by temperature t of the softmax",
+        "Label efficiency on glas",
+        "Gain from stage 1 on glas",
+        "by softmax temperature t",
         "Linear probe on glas",
-        "difference to Supervised, paired",
-        "1 folder not counted",
+        "Paired difference to Supervised",
+        "1 folder excluded",
         "summary.json is not readable",
-        "No pictures of predictions: nowhere",
+        "Predictions not shown: nowhere",
         "hebbseg 0.1.0, python 3.11.2, torch 2.13.0",
     ):
         assert said in text, said
@@ -147,14 +147,14 @@ def test_pictures_of_real_runs(trained: Path, tmp_path: Path) -> None:
     outline = Outline(page)
     alts = " ".join(str(image["alt"]) for image in outline.images)
     for said in (
-        "test cases of phantom glands with target and predictions of Supervised at 20 % labels",
-        "predictions of Supervised + Hebbian SWTA at 20 %, 100 % labels",
+        "test cases of phantom glands with ground truth and predictions of Supervised, label regimes: 20 %",
+        "predictions of Supervised + Hebbian SWTA, label regimes: 20 %, 100 %",
         "Three slices of atrium",
-        "Surfaces of target and predictions of atrium",
-        "filters of encoder.level1.conv1, the first layer that learned, before and after stage 1",
+        "Surfaces of ground truth and predictions of atrium",
+        "filters of encoder.level1.conv1, the first layer trained in stage 1, before and after",
     ):
         assert said in alts, said
-    assert "Stage 1, layer by layer" in page and "encoder.level1.conv1" in page
+    assert "Stage-1 diagnostics by layer" in page and "encoder.level1.conv1" in page
     for image in outline.images:
         kind, _, data = str(image["src"]).partition(";base64,")
         start = {"data:image/png": b"\x89PNG", "data:image/svg+xml": b"<?xml"}[kind]
@@ -168,7 +168,7 @@ def test_report_survives_lost_models(trained: Path, tmp_path: Path) -> None:
     (copy / "pretrain.json").write_text("[1]")
     (copy / "history.csv").write_text("")
     page = write_report([copy], tmp_path / "r.html").page.read_text(encoding="utf-8")
-    for said in ("No pictures of predictions: ", "No picture of the filters: ", "No diagnostics of stage 1: "):
+    for said in ("Predictions not shown: ", "Filters not shown: ", "Stage-1 diagnostics not shown: "):
         assert said in page
 
 
@@ -180,14 +180,14 @@ def test_command_and_its_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert re.search(r"runs +1\n", capsys.readouterr().out)
     before = page.read_bytes()
     assert command(monkeypatch, *line) == 2
-    assert "is there already" in capsys.readouterr().err and page.read_bytes() == before
+    assert "already exists" in capsys.readouterr().err and page.read_bytes() == before
     assert command(monkeypatch, *line, "--force") == 0
     assert command(monkeypatch, "report", tmp_path / "a", "-o", tmp_path / "new.html", "--tables", tables) == 2
     assert "not empty" in capsys.readouterr().err and not (tmp_path / "new.html").exists()
     assert command(monkeypatch, "report", tmp_path / "a", "-o", tmp_path) == 2
     assert "is a folder" in capsys.readouterr().err
     assert command(monkeypatch, "report", tmp_path / "none", "-o", tmp_path / "new.html") == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    assert "folder not found" in capsys.readouterr().err
 
 
 def test_help_needs_neither_torch_nor_matplotlib() -> None:

@@ -71,7 +71,7 @@ def test_every_image_decodes(opened: tuple[Any, list[str], list[str]]) -> None:
 def test_tables_sort_by_number_at_a_click_and_by_keyboard(opened: tuple[Any, list[str], list[str]]) -> None:
     page, _, _ = opened
     names = page.evaluate("[...document.querySelectorAll('table')].map(t => t.getAttribute('aria-label'))")
-    table = next(number for number, name in enumerate(names) if name.startswith("What labels are worth"))
+    table = next(number for number, name in enumerate(names) if name.startswith("Label efficiency"))
     heading = page.locator("table").nth(table).locator("th").nth(1)
     unsorted = column(page, table, 1)
     heading.locator("button").click()

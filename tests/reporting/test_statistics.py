@@ -70,9 +70,9 @@ def test_difference_is_paired_by_key_and_says_what_it_left_out() -> None:
     assert found.estimate.mean == pytest.approx((0.1 + 0.05 + 0.2) / 3)
     assert found.estimate.n == 3
     assert found.p == 0.25
-    assert "1 run without a partner" in found.note
-    assert "p cannot be below 0.25" in found.note
-    with pytest.raises(ValueError, match="share no fold"):
+    assert "1 unpaired run excluded" in found.note
+    assert "the smallest possible p is 0.25" in found.note
+    with pytest.raises(ValueError, match="no fold and seed in common"):
         paired_difference(a, {(9, 9): 1.0})
 
 

@@ -26,7 +26,6 @@ from hebbseg.reporting.tables.ablations import (
     probe_difference_table,
     probe_table,
     temperature_table,
-    variants_table,
 )
 from hebbseg.reporting.tables.comparisons import (
     efficiency_table,
@@ -83,7 +82,7 @@ def test_metric_table_has_means_intervals_and_marks() -> None:
     assert table.columns == ("arm", "1 %", "10 %")
     assert shown(table) == [["Supervised", "52.0", "72.0"], ["EM", "52.0", "–"], ["EM + Hebbian", "62.0", "70.0"]]
     # t(0.95, 2) = 2.919986; the sample standard deviation is 0.02.
-    assert table.rows[0].cells[1].detail == f"± {2.919986 * 2 / math.sqrt(3):.1f}, n 3"
+    assert table.rows[0].cells[1].detail == f"± {2.919986 * 2 / math.sqrt(3):.1f}, n = 3"
     marks = [[cell.mark for cell in row.cells[1:]] for row in table.rows[:3]]
     assert marks == [["second", "best"], ["second", ""], ["best", "second"]]
     lower = metric_table(small(), "hd95")
@@ -96,7 +95,7 @@ def test_published_numbers_stand_beside_and_are_never_marked() -> None:
     ours_there = theirs["Hebbian SWTA-TSA, published"]
     assert [cell.text for cell in ours_there.cells[1:]] == ["70.0", "80.8"]  # 69.95 and 80.77 in the paper's table
     assert all(cell.mark == "" for row in theirs.values() for cell in row.cells)
-    assert "another protocol" in table.note
+    assert "a different protocol" in table.note
     assert not any(row.published for row in metric_table(small(), "dice", published_as=None).rows)
 
 
@@ -110,7 +109,7 @@ def test_differences_are_paired_with_the_baseline() -> None:
     rows = shown(paired_table(small()))
     assert rows[0][:3] == ["EM", "1 %", "0.0"]
     assert rows[1] == ["EM + Hebbian", "1 %", "+10.0", "+10.0", "+10.0", "0.250", "3", rows[1][-1]]
-    assert "p cannot be below 0.25" in rows[1][-1]
+    assert "the smallest possible p is 0.25" in rows[1][-1]
     assert rows[2][:3] == ["EM + Hebbian", "10 %", "−2.0"]
 
 
@@ -143,7 +142,7 @@ def test_rows_of_the_gain_figure_can_be_told_apart(monkeypatch: pytest.MonkeyPat
     figures = drawn_figures(monkeypatch)
     drawn = gain_arrows(Comparison([*runs, run("EM", "1%", 7, 0.1)]))
     assert [text.get_text() for text in figures[0].axes[0].get_yticklabels()] == ["EM + Hebbian", "EM + VAE"]
-    assert drawn is not None and "EM to EM + Hebbian at 1%: 50.0 to 60.0; EM to EM + VAE" in drawn.alt
+    assert drawn is not None and "EM to EM + Hebbian at 1 %: 50.0 to 60.0; EM to EM + VAE" in drawn.alt
 
 
 def test_every_bar_is_in_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +158,7 @@ def test_efficiency_reads_the_baseline_backwards() -> None:
     # 62 lies half-way from 52 (1 %) to 72 (10 %): √10 %.
     assert found["EM + Hebbian", "1 %"] == ["62.0", "3.16 %", "3.16 ×", "3"]
     assert found["EM", "1 %"][1:3] == ["1 %", "1 ×"]
-    assert "mean little" not in table.note
+    assert "not reliable" not in table.note
 
 
 def test_efficiency_warns_where_labels_do_not_help_the_baseline() -> None:
@@ -167,8 +166,8 @@ def test_efficiency_warns_where_labels_do_not_help_the_baseline() -> None:
     runs = [run("Supervised", regime, seed, dice) for regime, all_dice in values.items() for seed, dice in enumerate(all_dice)]
     table = efficiency_table(Comparison([*runs, *(run("EM", "1%", seed, 0.7) for seed in range(3))]))
     # Differences 3, −1 and 1 points: 1 ± 2.92 · 2 / √3.
-    assert "Supervised gains +1.0 ± 3.4 points (n 3) from 1 % to 10 % of the labels" in table.note
-    assert table.note.endswith("factors mean little here.")
+    assert "From 1 % to 10 % of the labels, Supervised gains +1.0 ± 3.4 points (n = 3)" in table.note
+    assert table.note.endswith("Factors are not reliable here.")
 
 
 def test_learning_curves_are_of_the_regime_that_most_arms_have(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +180,7 @@ def test_learning_curves_are_of_the_regime_that_most_arms_have(monkeypatch: pyte
 def test_ranks_leave_out_who_is_not_everywhere() -> None:
     table = rank_table([small()], "all")
     assert shown(table) == [["EM + Hebbian", "1.33"], ["Supervised", "1.67"]]
-    assert "6 blocks" in table.note and "not ranked: EM." in table.note
+    assert "over 6 blocks" in table.note and "not ranked, as they lack runs: EM." in table.note
 
 
 def test_ranks_are_over_what_all_ranked_arms_share() -> None:
@@ -191,11 +190,11 @@ def test_ranks_are_over_what_all_ranked_arms_share() -> None:
     alone = [run("Supervised", "100%", seed, 0.9) for seed in range(2)]
     table = rank_table([Comparison([*runs, *alone])], "all")
     assert shown(table) == [["CPS", "1.00"], ["EM", "2.00"], ["Supervised", "3.00"]]
-    assert "over 4 blocks" in table.note and "not counted: glas 100 %." in table.note
-    assert "not ranked" not in table.note and "incomplete" not in table.note
+    assert "over 4 blocks" in table.note and "excluded, as ranked arms lack runs: glas 100 %." in table.note
+    assert "not ranked" not in table.note and "Incomplete" not in table.note
     lost = [each for each in runs if (each.arm, each.labelled, each.seed) != ("EM", "1%", 1)]
     table = rank_table([Comparison([*lost, *alone])], "all")
-    assert "over 3 blocks" in table.note and "1 incomplete blocks left out" in table.note
+    assert "over 3 blocks" in table.note and "Incomplete blocks excluded: 1." in table.note
     assert rank_table([Comparison(alone)], "all").rows == ()
 
 
@@ -220,8 +219,9 @@ def test_arm_without_an_axis_pairs_only_where_that_leaves_no_choice() -> None:
 def test_variants_and_probe(tmp_path: Path) -> None:
     made = [make_ablation(tmp_path / kind, kind) for kind in ("variants", "probe")]
     variants, probe = (comparisons(read_results([root]).runs)[0] for root in made)
-    assert shown(variants_table(variants))[1] == ["HPCA-S", "73.0", "83.0"]
-    assert any(row.cells[0].text == "SWTA-TSA, published" for row in variants_table(variants).rows)
+    table = metric_table(variants, "dice", published_as="variants")
+    assert shown(table)[1] == ["HPCA-S", "73.0", "83.0"]
+    assert any(row.cells[0].text == "SWTA-TSA, published" for row in table.rows)
     table = probe_table(probe)
     assert table.columns == ("arm", "encoder.level0", "encoder.level1", "encoder.level2", "decoder.level0")
     assert shown(table) == [
@@ -238,9 +238,9 @@ def test_variants_and_probe(tmp_path: Path) -> None:
 
 
 def test_headlines_are_of_the_arms_that_the_recipe_names() -> None:
-    assert len(headlines([small()])) == 1 and "Dice that EM + Hebbian reaches" in headlines([small()])[0]
+    assert len(headlines([small()])) == 1 and "to reach the Dice of EM + Hebbian with 1 %: 3.16 %" in headlines([small()])[0]
     unnamed = [replace(run, gain_over=None) for run in small().runs]
-    assert [" EM reaches " in said for said in headlines([Comparison(unnamed)])] == [True, False]
+    assert [" of EM with " in said for said in headlines([Comparison(unnamed)])] == [True, False]
 
 
 def test_diagnostics(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_words() -> None:
     assert (shown_number(-0.04, 1, sign=True), shown_number(-1.26, 1)) == ("0.0", "−1.3")
     assert [regime_heading(regime) for regime in ("10%", "8", "0.1")] == ["10 %", "8 masks", "0.1"]
     assert file_name("GlaS small", "", "95HD (px)") == "glas-small-95hd-px"
-    with pytest.raises(ValueError, match="2 columns and a row with 1 cells"):
+    with pytest.raises(ValueError, match="2 columns, but a row with 1 cells"):
         Table(name="t", title="", note="", columns=("a", "b"), rows=(Row(cells=(Cell(text="x"),)),))
 
 
@@ -303,7 +303,7 @@ def test_names_of_runs_without_a_recipe() -> None:
     assert arm_of(settings | {"init": "random"}) == ("Supervised", None)
     assert arm_of(settings | {"method": "cps"}) == ("CPS + Hebbian SWTA", "CPS")
     assert arm_of(settings | {"init": "vae", "init_options": {"latent": 8}}) == ("Supervised + VAE (latent=8)", None)
-    assert arm_of(settings | {"init": "w/first.safetensors"}) == ("Supervised + weights of first.safetensors", None)
+    assert arm_of(settings | {"init": "w/first.safetensors"}) == ("Supervised + weights from first.safetensors", None)
     assert arm_of(settings | {"init": "random", "method": "mean-teacher"}) == ("Mean Teacher", None)
     assert arm_of(settings | {"init": "elsewhere", "method": "unknown"}) == ("unknown + elsewhere", "unknown")
     gated = settings | {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "dice_gated": True}}
@@ -347,7 +347,7 @@ def test_the_same_run_counts_once(tmp_path: Path) -> None:
         make_sota(tmp_path / place, arms=("EM",), regimes=("1%",), seeds=2)
     results = read_results([tmp_path])
     assert len(results.runs) == 2
-    assert [each.reason.startswith("the same run as") for each in results.unread] == [True, True]
+    assert [each.reason.startswith("duplicate of") for each in results.unread] == [True, True]
 
 
 def test_the_same_place_with_other_settings_is_said_to_be_that(tmp_path: Path) -> None:
@@ -355,10 +355,10 @@ def test_the_same_place_with_other_settings_is_said_to_be_that(tmp_path: Path) -
     for updates in (300, 500):
         write(tmp_path / f"{updates}", described("d", {"updates": updates}, note), summary(0.5))
     (left_out,) = read_results([tmp_path]).unread
-    assert left_out.reason.startswith("the same place in the tables as") and "updates differ" in left_out.reason
+    assert left_out.reason.startswith("same table cell as") and "different settings: updates" in left_out.reason
 
 
-def test_a_setting_that_the_first_run_did_not_have_yet_tells_the_others_apart(tmp_path: Path) -> None:
+def test_a_setting_that_an_older_run_lacks_has_its_default(tmp_path: Path) -> None:
     old = described("d", {"seed": 1})
     del old["settings"]["ema"]
     write(tmp_path / "a", old, summary(0.5))
@@ -366,7 +366,7 @@ def test_a_setting_that_the_first_run_did_not_have_yet_tells_the_others_apart(tm
         write(tmp_path / f"b{ema}", described("d", {"ema": ema}), summary(0.5))
     results = read_results([tmp_path])
     assert len(results.runs) == 3 and not results.unread
-    assert [run.axes.get("ema") for run in results.runs] == [None, 0.9, 0.99]
+    assert [run.axes.get("ema") for run in results.runs] == [0.99, 0.9, 0.99]
 
 
 def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
@@ -387,14 +387,14 @@ def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     patterns = {
         "running": "not finished", "unmeasured": "no summary.json", "nan": "dice is nan", "no-dice": "KeyError: 'dice'",
         "no-end": "OverflowError", "no-time": "could not convert string to float",
-        "half": "summary.json is not readable", "list": "run.json holds a list", "bytes": "run.json is not readable",
+        "half": "summary.json is not readable", "list": "run.json contains a list", "bytes": "run.json is not readable",
     }  # fmt: skip
     assert reasons.keys() == patterns.keys()
     assert all(re.search(pattern, reasons[name]) for name, pattern in patterns.items()), reasons
 
 
 def test_roots_must_be_there_and_hold_runs(tmp_path: Path) -> None:
-    with pytest.raises(HebbsegError, match="no such folder"):
+    with pytest.raises(HebbsegError, match="folder not found"):
         read_results([tmp_path / "nowhere"])
-    with pytest.raises(HebbsegError, match="no run folder here"):
+    with pytest.raises(HebbsegError, match="no run folder found"):
         read_results([tmp_path])

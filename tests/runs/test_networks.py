@@ -84,7 +84,7 @@ def _settings(**options: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"method": "cct"}, "Method cct reads the maps of the UNet's encoder"),
+        ({"method": "cct"}, "Method cct uses feature maps of the UNet's encoder"),
         ({"init": "vae"}, "init=vae trains the UNet's encoder and decoder"),
         ({"network": "monai.networks.nets.Nothing"}, "cannot be imported"),
         ({"norm": "batch"}, r"norm: only the UNet has this setting.*network_options"),

@@ -28,15 +28,15 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"labelled": "1.5"}, r"labelled='1\.5'.*as in 10% or 0\.1"),
-        ({"labelled": "ten"}, r"labelled='ten'.*as in 10% or 0\.1.*as in 8\.$"),
-        ({"labelled": "50"}, "labelled=50, but the training side has 5 cases"),
+        ({"labelled": "1.5"}, r"labelled='1\.5'.*such as 10% or 0\.1"),
+        ({"labelled": "ten"}, r"labelled='ten'.*such as 10% or 0\.1.*such as 8\)\.$"),
+        ({"labelled": "50"}, "labelled=50, but the training set has 5 cases"),
         ({"labelled": "0"}, "labelled=0: no training case has a usable mask"),
         ({"levels": "7-9"}, "levels='7-9': a network of 2 levels has none"),
         ({"levels": "3-2"}, "levels='3-2'"),
         ({"test": "official"}, "test='official', but no case is marked"),
         ({"test": "offical"}, "test='offical': allowed are auto, official"),
-        ({"test": "1.5"}, "test=1.5: allowed is a share"),
+        ({"test": "1.5"}, "test=1.5: allowed is a fraction"),
         ({"folds": 3, "fold": 3}, "folds=3, fold=3: allowed"),
         ({"folds": 1}, "folds=1"),
         ({"folds": 30}, "Take folds=6 or fewer"),
@@ -129,7 +129,7 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryFile", refused)
-    with pytest.raises(HebbsegError, match=r"run: nothing can be written there \(Read-only file system\)"):
+    with pytest.raises(HebbsegError, match=r"run: the folder is not writable \(Read-only file system\)"):
         refuse_unwritable(tmp_path / "run")
 
 

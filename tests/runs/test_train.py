@@ -225,7 +225,7 @@ def test_pictures_at_their_own_size_in_patches(tmp_path: Path) -> None:
         ({"inti": "hebbian"}, "Unknown option 'inti'. Did you mean 'init'"),
         ({"init": "hebian"}, "init='hebian'.*Did you mean 'hebbian'"),
         ({"method": "supervized"}, "method 'supervized'. Did you mean 'supervised'"),
-        ({"method_options": {"weight": 3}}, "method_options.weight: which method's"),
+        ({"method_options": {"weight": 3}}, "method_options.weight cannot be set with method=auto"),
         ({"temperature": -1}, "temperature=-1.*greater than 0"),
         ({"updates": 0}, "updates=0"),
         ({"test": "some"}, "test='some'.*auto, official"),

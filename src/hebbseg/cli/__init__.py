@@ -1,1 +1,1 @@
-"""The commands, one file each. They import what they need when they run, so that ``--help`` answers at once."""
+"""The commands, one file each. Heavy imports are inside functions, so that ``--help`` stays fast."""

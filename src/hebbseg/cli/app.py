@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and how it ends."""
+"""The command line: its commands, errors and exit codes."""
 
 import sys
 from typing import Annotated
@@ -11,30 +11,25 @@ from hebbseg.cli.demo import demo
 from hebbseg.cli.evaluate import evaluate
 from hebbseg.cli.grid import grid
 from hebbseg.cli.memory import keep_freed_memory
-from hebbseg.cli.options import SettingsCommand
 from hebbseg.cli.predict import predict
 from hebbseg.cli.report import report
+from hebbseg.cli.settings_options import Command, Commands
 from hebbseg.cli.train import pretrain, train
 from hebbseg.errors import HebbsegError
 from hebbseg.training.interrupt import Interrupted
 
 app = typer.Typer(
     name="hebbseg",
-    help="Biomedical image segmentation when images are many and masks are few.",
+    cls=Commands,
+    help="Biomedical image segmentation from many images and few masks.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(check)
-app.command(cls=SettingsCommand)(train)
-app.command(cls=SettingsCommand)(pretrain)
-app.command()(predict)
-app.command()(evaluate)
-app.command()(report)
-app.command()(grid)
+for command in (demo, check, train, pretrain, predict, evaluate, grid, report):
+    app.command(cls=Command)(command)
 
 
 def _version(wanted: bool) -> None:
@@ -48,13 +43,13 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error (anywhere on the line).")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """The entry point: an error the user can mend is one message on stderr and exit code 2; 130 after Ctrl-C."""
+    """Run the command line. User errors print one message to stderr and exit with code 2; Ctrl-C exits with 130."""
     keep_freed_memory()
     arguments = sys.argv[1:]
     debug = "--debug" in arguments

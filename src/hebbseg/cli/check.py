@@ -1,36 +1,45 @@
-"""hebbseg check: what was understood of the data."""
+"""hebbseg check: cases, classes and problems of a data set."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from hebbseg.cli.options import Data, GroupOption, InstancesOption, LabelMapOption, ThresholdOption
+from hebbseg.cli.options import Data
+from hebbseg.cli.settings_options import takes_settings
 from hebbseg.errors import HebbsegError
 
 
+@takes_settings("label_map", "group", "mask_threshold", "instances")
 def check(
     data: Data,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     sheet: Annotated[
         Path | None,
-        typer.Option("--sheet", metavar="PNG", help="Where the contact sheet goes. [default: NAME-check.png]"),
+        typer.Option("--sheet", metavar="PNG", help="File of the contact sheet. [dim]\\[NAME-check.png][/]"),
     ] = None,
-    no_sheet: Annotated[bool, typer.Option("--no-sheet", help="Draw no contact sheet.")] = False,
-    label_map: LabelMapOption = None,
-    group: GroupOption = None,
-    mask_threshold: ThresholdOption = None,
-    instances: InstancesOption = None,
+    no_sheet: Annotated[bool, typer.Option("--no-sheet", help="Do not draw a contact sheet.")] = False,
+    **reading: Any,
 ) -> None:
-    """Show what was understood of DATA: cases, masks, classes, sizes, groups, and every problem with its remedy."""
+    """Check DATA before training: cases, masks, classes, sizes, patients, and problems with how to fix them.
+
+    \b
+    Examples:
+      hebbseg check my_data/
+      hebbseg check my_data/ --group patients.csv:patient
+
+    Also draws a contact sheet of images with their masks.
+    """
     from hebbseg.atomic_files import refuse_unwritable
+    from hebbseg.cli.check_table import progress, show
     from hebbseg.data.inspect import examine
     from hebbseg.data.inspect_report import failed_report, report
     from hebbseg.data.sources import open_source
 
     try:
-        source = open_source(data, label_map=label_map, group=group, mask_threshold=mask_threshold, instances=instances)
+        source = open_source(data, **reading)
     except HebbsegError as error:
         if json:
             print_json(failed_report(data, error))
@@ -39,24 +48,14 @@ def check(
     if not no_sheet and (sheet is not None or not json):
         target = sheet or Path(re.sub(r"[^\w.-]+", "-", f"{source.name}-check.png"))
         refuse_unwritable(target.parent)
-    if json:
-        examination = examine(source)
-    else:
-        from hebbseg.cli.check_table import progress
-
-        with progress(len(source.cases)) as advance:
-            examination = examine(source, on_case=advance)
+    with nullcontext() if json else progress(len(source.cases)) as advance:
+        examination = examine(source, on_case=advance)
     summary = report(examination)
     if target is not None and examination.usable:
         from hebbseg.reporting.plots.contact_sheet import contact_sheet
 
         summary["sheet"] = str(contact_sheet(source, examination.usable, examination.classes, target))
-    if json:
-        print_json(summary)
-    else:
-        from hebbseg.cli.check_table import show
-
-        show(summary)
+    (print_json if json else show)(summary)
 
 
 def print_json(value: dict[str, Any]) -> None:

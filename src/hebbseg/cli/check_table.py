@@ -1,4 +1,4 @@
-"""The report of ``hebbseg check`` for a person at a terminal."""
+"""The report of ``hebbseg check`` for the terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _MOST_SHOWN = 4
 
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar on stderr that goes away when done."""
+    """Show a temporary progress bar on stderr."""
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=total)
         yield lambda: bar.advance(task)
@@ -40,14 +40,13 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
     for note in report["notes"]:
         console.print(f"[dim]note:[/] {escape(note)}")
     for problem in report["problems"]:
-        colour = "red" if problem["fatal"] else "yellow"
-        console.print(f"[{colour}]●[/] [bold]{escape(problem['file'])}[/]", soft_wrap=True)
+        color = "red" if problem["fatal"] else "yellow"
+        console.print(f"[{color}]●[/] [bold]{escape(problem['file'])}[/]", soft_wrap=True)
         console.print(f"  {escape(problem['finding'])}", soft_wrap=True)
         console.print(f"  [dim]→ {escape(problem['remedy'])}[/]", soft_wrap=True)
-    n = len(report["problems"])
-    fatal = sum(problem["fatal"] for problem in report["problems"])
-    if n:
-        console.print(f"\n{n} problem(s), {fatal} of them must be mended before training.")
+    if n := len(report["problems"]):
+        fatal = sum(problem["fatal"] for problem in report["problems"])
+        console.print(f"\n{n} problem(s), {fatal} of them must be fixed before training.")
     else:
         console.print("[green]No problems.[/]")
     if "sheet" in report:
@@ -69,13 +68,13 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         sizes = sorted(report["group_sizes"].values())
         yield "groups", f"{report['groups']} (of {sizes[0]} to {sizes[-1]} cases)"
     else:
-        yield "groups", "none known; if patients have several images, say so: --group"
+        yield "groups", "none known; if a patient has several images, use --group"
     if report["subsets"]:
         yield "published split", ", ".join(f"{name} {n}" for name, n in report["subsets"].items())
 
 
 def _some(counts: dict[str, int]) -> str:
-    """``"256×256 (80), 512×512 (3)"``, commonest first, the rest counted."""
+    """``"256×256 (80), 512×512 (3)"``, most frequent first; the rest is counted."""
     shown = ", ".join(f"{value} ({n})" for value, n in list(counts.items())[:_MOST_SHOWN])
     rest = len(counts) - _MOST_SHOWN
     return shown + (f" and {rest} others" if rest > 0 else "")

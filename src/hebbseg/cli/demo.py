@@ -1,4 +1,4 @@
-"""hebbseg demo: the recipe demo.toml on generated images, and its report."""
+"""hebbseg demo: a small experiment on synthetic images, and its report."""
 
 import shutil
 import time
@@ -22,29 +22,29 @@ RECIPE = Path(__file__).parents[1] / "experiments" / "demo.toml"
 OURS = "Hebbian pre-training"
 MOST_SEEDS = 8  # as many as the recipe has
 MOST_JOBS = 4
-REPORT_S = 10.0  # of the time budget, kept for the report
+REPORT_S = 10.0  # part of the time budget reserved for the report
 
 
 def demo(
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FOLDER", help="A new folder. [dim]\\[demo, demo-2, …][/]")
+        Path | None, typer.Option("-o", "--out", metavar="FOLDER", help="New output folder. [dim]\\[demo, demo-2, …][/]")
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", metavar="N", min=1, max=MOST_SEEDS, help="Random seeds; default: as many as the time allows."),
+        typer.Option("--seeds", metavar="N", min=1, max=MOST_SEEDS, help="Number of random seeds. [dim]\\[as time allows][/]"),
     ] = None,
     time_budget: Annotated[
-        str, typer.Option("--time-budget", metavar="2m", help="Approximate time limit; at least one seed is run.")
+        str, typer.Option("--time-budget", metavar="90s|2m", help="Approximate time limit; one seed always runs.")
     ] = "2m",
 ) -> None:
-    """See it work in two minutes: generated images, four masks, Hebbian pre-training against random weights, a report.
+    """Compare Hebbian pre-training with random weights on synthetic images with four masks, in two minutes.
 
-    Nothing is downloaded. The runs are those of a small recipe; the table says how many seeds were run.
+    Downloads nothing. Writes the runs and report.html to the output folder.
     """
     start, budget = time.monotonic(), seconds(time_budget)
     folder = out or free_folder("demo")
     if folder.exists():
-        raise HebbsegError(f"{folder} exists already. Choose another folder; nothing was overwritten.")
+        raise HebbsegError(f"-o {folder}: the folder exists already. Choose another one; nothing was overwritten.")
     from hebbseg.experiments.grid import plan
     from hebbseg.experiments.recipe import load_recipe
 
@@ -67,19 +67,19 @@ def demo(
 
 
 def free_folder(name: str | Path) -> Path:
-    """``demo``, or ``demo-2``, ``demo-3`` … if there is one already."""
+    """Return the first of ``demo``, ``demo-2``, ``demo-3``, … that does not exist."""
     path = Path(name)
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(candidate for candidate in chain([path], numbered) if not candidate.exists())
 
 
 def seeds_within(budget_s: float, elapsed_s: float, done: int) -> int:
-    """How many seeds fit into the time budget if those ``done`` took ``elapsed_s``: at least 1, at most `MOST_SEEDS`."""
+    """Return the number of seeds that fit the time budget if ``done`` seeds took ``elapsed_s``: 1 to `MOST_SEEDS`."""
     return min(MOST_SEEDS, int((budget_s - REPORT_S) * done / elapsed_s)) if done else 1
 
 
 def run_seeds(runs: "Sequence[GridRun]", seeds: range, folder: Path) -> None:
-    """Does all runs of these seeds that are not done yet."""
+    """Run all runs of these seeds that are not done yet."""
     from hebbseg.cli.grid_board import Board
     from hebbseg.experiments.executors.executor import cores, threads_per_job
     from hebbseg.experiments.executors.local import LocalExecutor
@@ -91,13 +91,13 @@ def run_seeds(runs: "Sequence[GridRun]", seeds: range, folder: Path) -> None:
     try:
         result = run_tasks(tasks, LocalExecutor(jobs=jobs, threads=threads_per_job(jobs)), Board)
     except Interrupted:
-        raise Interrupted(f"Stopped. {folder} is incomplete; `hebbseg demo` starts a new one.") from None
+        raise Interrupted(f"Stopped. {folder} is incomplete. To start again: hebbseg demo") from None
     for task, outcome in result.failed.values():
         raise HebbsegError(f"{task.id} failed: {outcome.message}\nlog: {task.log}")
 
 
 def differences(comparison: "Comparison") -> "dict[str, Estimate]":
-    """{arm: its Dice minus that of the baseline, paired by seed}."""
+    """Return {arm: Dice minus Dice of the baseline, paired by seed}."""
     found = {
         label: comparison.difference(label, baseline, comparison.regimes[0])
         for label, baseline in comparison.against_baseline()
@@ -126,16 +126,16 @@ def show_table(comparison: "Comparison") -> None:
 
 
 def conclusion(difference: "Estimate") -> str:
-    """What the numbers allow to say, and what not."""
+    """Return what follows from the 90 % interval of the difference."""
     if difference.half is None:
-        said = "One seed gives no interval, so this says nothing about which is better."
+        finding = "One seed has no interval, so the two cannot be compared."
     elif difference.low > 0:
-        said = "The 90 % interval of the difference lies above 0."
+        finding = "The 90 % interval of the difference lies above 0."
     elif difference.high < 0:
-        said = "The 90 % interval of the difference lies below 0: Hebbian pre-training lowers the Dice here."
+        finding = "The 90 % interval of the difference lies below 0: Hebbian pre-training lowers the Dice here."
     else:
-        said = "The 90 % interval of the difference includes 0: no detectable effect in these runs."
+        finding = "The 90 % interval of the difference includes 0: no detectable effect in these runs."
     return (
-        f"{said} n = {difference.n} is small, the network is small and the images are generated: this shows how hebbseg "
-        "works, not how well it performs."
+        f"{finding} n = {difference.n} is small, the network is small and the images are synthetic: this demonstrates the "
+        "workflow, not the performance of hebbseg."
     )

@@ -1,56 +1,45 @@
-"""hebbseg evaluate: a model measured on cases with masks."""
+"""hebbseg evaluate: metrics of a model on labelled cases."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hebbseg.cli.check import print_json
-from hebbseg.cli.options import (
-    AcceleratorOption,
-    Data,
-    InstancesOption,
-    LabelMapOption,
-    ThresholdOption,
-    TrustOption,
-    TtaOption,
-    output_folder,
-    show_facts,
-)
+from hebbseg.cli.options import Data, Model, OverwriteOption, TrustOption, TtaOption, output_folder, show_facts
+from hebbseg.cli.settings_options import takes_settings
 
 
+@takes_settings("label_map", "mask_threshold", "instances", "accelerator")
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)],
+    model: Model,
     data: Data,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="OUT", help="Where the results go. [dim]\\[DATA's name-evaluation][/]"),
+        Path | None, typer.Option("-o", "--out", metavar="OUT", help="Output folder. [dim]\\[NAME-evaluation][/]")
     ] = None,
     split: Annotated[
-        Path | None,
-        typer.Option("--split", metavar="FILE", help="Only the test cases of this split (RUN/split.json)."),
+        Path | None, typer.Option("--split", metavar="FILE", help="Evaluate only the test cases of a split (RUN/split.json).")
     ] = None,
     subset: Annotated[
-        str | None, typer.Option("--subset", metavar="test|train", help="Only this side of a published split.")
+        str | None, typer.Option("--subset", metavar="test|train", help="Evaluate only this part of a published split.")
     ] = None,
     tta: TtaOption = None,
-    accelerator: AcceleratorOption = None,
     trust: TrustOption = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that are there already.")] = False,
+    overwrite: OverwriteOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    label_map: LabelMapOption = None,
-    mask_threshold: ThresholdOption = None,
-    instances: InstancesOption = None,
+    *,
+    accelerator: str | None = None,
+    **reading: Any,
 ) -> None:
-    """Measure MODEL on the cases of DATA that have a mask: Dice, Jaccard, 95HD and ASD of each, and their summary.
+    """Evaluate MODEL on the labelled cases of DATA: Dice, Jaccard, 95 % Hausdorff distance and average surface distance.
 
     \b
     Examples:
-      hebbseg evaluate run1 other_hospital/ -o run1-elsewhere
+      hebbseg evaluate run1 other_hospital/ -o run1-other-hospital
       hebbseg evaluate run1 my_data/ --split run1/split.json
 
-    OUT gets metrics.csv (one row per case and class), summary.json and worst.png. Cases that the model was trained on
-    are measured, too, if you ask for them, with a warning.
+    OUT contains metrics.csv (one row per case and class), summary.json and worst.png. A warning lists cases that the model
+    was trained on.
     """
     from hebbseg.cli.models import load_models
     from hebbseg.cli.progress import make_reporter
@@ -59,7 +48,7 @@ def evaluate(
     from hebbseg.runs.evaluate import chosen_cases, fitting_source, measure, results_folder, trained_on
 
     (segmenter,) = load_models([model], tta=tta, accelerator=accelerator, trust=trust)
-    source = open_source(data, label_map=label_map, mask_threshold=mask_threshold, instances=instances)
+    source = open_source(data, **reading)
     cases = chosen_cases(source, split=split, subset=subset)
     fitting = fitting_source(source, segmenter)
     folder = results_folder(source.name, None if out is None else output_folder(out, ""), overwrite=overwrite)
@@ -71,10 +60,5 @@ def evaluate(
     if json:
         print_json(summary)
     else:
-        show_facts(
-            [
-                ("result", describe_summary(summary)),
-                ("metrics", f"{folder / 'metrics.csv'}, {folder / 'summary.json'}"),
-                ("figure", f"{folder / 'worst.png'}"),
-            ]
-        )
+        metrics = f"{folder / 'metrics.csv'}, {folder / 'summary.json'}"
+        show_facts([("result", describe_summary(summary)), ("metrics", metrics), ("figure", str(folder / "worst.png"))])

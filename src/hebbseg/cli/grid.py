@@ -1,29 +1,33 @@
-"""hebbseg grid: all runs of a recipe."""
+"""hebbseg grid: the runs of a recipe."""
 
 import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hebbseg.cli.options import output_folder, show_facts
+from hebbseg.cli.settings_options import HARDWARE
 from hebbseg.errors import HebbsegError, did_you_mean
 
 if TYPE_CHECKING:
     from hebbseg.experiments.grid import GridRun
     from hebbseg.experiments.recipe import Recipe
 
-WHERE = "Where it is computed"
+
+def _hardware(flag: str, metavar: str, text: str, **more: Any) -> Any:
+    return typer.Option(flag, metavar=metavar, help=text, rich_help_panel=HARDWARE, **more)
 
 
 def grid(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="Which runs: see recipes/.", show_default=False)],
+    recipe: Annotated[
+        Path, typer.Argument(metavar="RECIPE.toml", help="Recipe of the experiment; see recipes/.", show_default=False)
+    ],
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="OUT", help="Folder of all runs. [dim]\\[runs/<recipe's name>][/]"),
+        Path | None, typer.Option("-o", "--out", metavar="OUT", help="Output folder. [dim]\\[runs/NAME of the recipe][/]")
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -31,56 +35,41 @@ def grid(
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option("--only", metavar="REGEX", help="Only arms whose name has this in it, as in 'Hebb|Sup'."),
+        typer.Option("--only", metavar="REGEX", help="Only arms whose name matches, such as 'Hebb|Sup'."),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Start nothing: how many runs, how many are done, about how long it takes."),
+        bool, typer.Option("--dry-run", help="Count the runs, finished and remaining, and estimate the time; start nothing.")
     ] = False,
     data_root: Annotated[
         Path | None,
         typer.Option(
             "--data-root",
             metavar="FOLDER",
-            help="Where the data sets are. [dim]\\[HEBBSEG_DATA, else the recipe's folder, else here][/]",
+            help="Folder of the data sets. [dim]\\[HEBBSEG_DATA, else the recipe's folder, else the current folder][/]",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Runs at a time. [dim]\\[1; Ray: what fits][/]", rich_help_panel=WHERE),
-    ] = None,
-    executor: Annotated[
-        str,
-        typer.Option("--executor", metavar="local|ray", help="Processes on this machine, or Ray.", rich_help_panel=WHERE),
-    ] = "local",
+    jobs: Annotated[int | None, _hardware("--jobs", "N", "Parallel runs. [dim]\\[1; Ray: as many as fit][/]", min=1)] = None,
+    executor: Annotated[str, _hardware("--executor", "local|ray", "Processes on this machine, or a Ray cluster.")] = "local",
     address: Annotated[
         str | None,
-        typer.Option(
-            "--address",
-            metavar="HOST:PORT|auto",
-            help="Ray: a running cluster; else a new one, here.",
-            rich_help_panel=WHERE,
-        ),
+        _hardware("--address", "HOST:PORT|auto", "Ray: address of a running cluster. [dim]\\[a new one on this machine][/]"),
     ] = None,
-    cpus_per_run: Annotated[
-        float, typer.Option("--cpus-per-run", metavar="N", help="Ray: cores kept for a run.", rich_help_panel=WHERE)
-    ] = 1,
-    gpus_per_run: Annotated[
-        float, typer.Option("--gpus-per-run", metavar="N", help="Ray: GPUs (or a share of one).", rich_help_panel=WHERE)
-    ] = 0,
+    cpus_per_run: Annotated[float, _hardware("--cpus-per-run", "N", "Ray: cores per run.")] = 1,
+    gpus_per_run: Annotated[float, _hardware("--gpus-per-run", "N", "Ray: GPUs per run; may be a fraction.")] = 0,
 ) -> None:
-    """Run an experiment: data sets × label regimes × seeds or folds × methods, as a recipe lists them.
+    """Run an experiment: all data sets, label regimes, seeds or folds, and methods of a recipe.
 
     \b
     Examples:
       hebbseg grid recipes/phantom-small.toml --jobs 2
       hebbseg grid recipes/benchmark-small.toml --data glas --dry-run
-      hebbseg grid recipes/benchmark-paper.toml --data glas --data ph2 --executor ray --address auto --gpus-per-run 1
+      hebbseg grid recipes/benchmark-paper.toml --executor ray --gpus-per-run 1
       hebbseg report runs/benchmark-small -o report.html
 
-    The same command again goes on where it was stopped: what is done is skipped, what was cut is resumed, what failed is
-    tried again. Stage 1 is done once for all runs that share it. Exit code 1 if some run failed.
+    Repeat the command to resume an experiment: finished runs are skipped, interrupted runs resume from their checkpoint, and
+    failed runs are retried. Runs with the same stage 1 share it. The exit code is 1 if a run failed.
     """
+    from hebbseg.atomic_files import replacing
     from hebbseg.cli.grid_board import Board
     from hebbseg.experiments.data_root import data_roots
     from hebbseg.experiments.executors.executor import EXECUTORS, make_executor
@@ -102,21 +91,23 @@ def grid(
         show_facts(describe_plan(tasks, jobs or 1))
         return
     workers = make_executor(executor, jobs=jobs, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
-    _copy_recipe(recipe, folder)  # now that nothing can be wrong any more: reports go by it
-    _warn_of_strangers(described, folder)
+    with replacing(folder / "recipe.toml") as temporary:  # reports read it
+        shutil.copyfile(recipe, temporary)
+    _warn_of_other_runs(described, folder)
+    this_command = shlex.join(["hebbseg", *sys.argv[1:]])
     try:
         result = run_tasks(tasks, workers, Board)
     except Interrupted as stop:
-        raise Interrupted(f"{stop} The same command goes on from here:\n  {_command()}") from None
+        raise Interrupted(f"{stop} To resume:\n  {this_command}") from None
     facts = [
-        ("done", f"{result.before + result.now} tasks, {result.before} of them before"),
+        ("done", f"{result.before + result.now} tasks, {result.before} of them in earlier starts"),
         ("runs", str(folder / "runs")),
     ]
     for task, outcome in result.failed.values():
         facts.append(("failed", f"{task.id}: {outcome.message}\n        log: {task.log}"))
     facts.append(("next", shlex.join(["hebbseg", "report", str(out or Path("runs") / described.name)])))
     if result.failed:
-        facts.append(("again", f"{_command()}   tries the {len(result.failed)} that failed once more"))
+        facts.append(("retry", this_command))
     show_facts(facts)
     if result.failed:
         raise typer.Exit(1)
@@ -132,30 +123,19 @@ def _chosen(runs: "list[GridRun]", only: str | None) -> "list[GridRun]":
     chosen = [run for run in runs if pattern.search(run.note["arm"])]
     if not chosen:
         names = sorted({run.note["arm"] for run in runs})
-        raise HebbsegError(f"--only {only!r} is in no arm's name. {did_you_mean(only, names)}")
+        raise HebbsegError(f"--only {only!r} matches no arm. {did_you_mean(only, names)}")
     return chosen
 
 
-def _copy_recipe(recipe: Path, folder: Path) -> None:
-    from hebbseg.atomic_files import replacing
-
-    with replacing(folder / "recipe.toml") as temporary:
-        shutil.copyfile(recipe, temporary)
-
-
-def _warn_of_strangers(recipe: "Recipe", folder: Path) -> None:
-    """Says which run folders are not of this recipe: it was changed, or another one was run here."""
+def _warn_of_other_runs(recipe: "Recipe", folder: Path) -> None:
+    """Warn about run folders that do not belong to this recipe: it was changed, or another one was run here."""
     from hebbseg.experiments.grid import notes_of
 
     known = notes_of(recipe) if (folder / "runs").is_dir() else {}
-    strangers = sorted(path.name for path in (folder / "runs").glob("*") if path.name not in known)
-    if strangers:
+    others = sorted(path.name for path in (folder / "runs").glob("*") if path.name not in known)
+    if others:
         typer.echo(
-            f"note: {folder / 'runs'} holds {len(strangers)} runs that are not of this recipe as it is now (first: "
-            f"{strangers[0]}). They are kept, and a report of {folder} leaves them out.",
+            f"note: {len(others)} runs in {folder / 'runs'} do not belong to the current recipe (first: {others[0]}). They are "
+            f"kept, but not included in reports of {folder}.",
             err=True,
         )
-
-
-def _command() -> str:
-    return shlex.join(["hebbseg", *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""What a person sees of a grid: a live table on a terminal, plain lines elsewhere."""
+"""Progress of a grid: a live table on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -19,12 +19,12 @@ STATES = ("done", "running", "failed", "left")
 
 
 class Board:
-    """Counts of tasks by what they are for, the time gone and the time left.
+    """Counts of tasks by arm and state, elapsed and remaining time.
 
     Args:
-        tasks: all of the grid, those done already as well.
-        done: ids of those done before this start, with the seconds each took where known.
-        slots: how many go on at once.
+        tasks: all tasks of the grid.
+        done: ids of tasks finished before this start, with their duration in seconds if known.
+        slots: number of parallel tasks.
     """
 
     def __init__(self, tasks: Sequence[Task], done: dict[str, float | None], slots: int) -> None:
@@ -53,30 +53,29 @@ class Board:
         self.state[task.id] = "running"
 
     def ended(self, task: Task, outcome: Outcome, *, again: bool = False) -> None:
-        """``again``: it will be tried once more."""
+        """``again``: the task will be retried."""
         finished = outcome.status == "done"
         self.state[task.id] = "done" if finished else "left" if again or outcome.status == "stopped" else "failed"
         if finished:
             self._seconds.setdefault(row_of(task), []).append(outcome.seconds)
-        word = "lost, tried again" if again else outcome.status
+        word = "lost, retrying" if again else outcome.status
         note = "" if finished else f": {outcome.message}"
         if not finished or not self._console.is_terminal:
             self._line(f"{word}  {task.id}  {outcome.seconds:.1f} s{note}  [{self.summary()}]")
 
     def blocked(self, task: Task) -> None:
-        """It cannot be begun, as what it needs has failed."""
+        """The task cannot start because a task it depends on has failed."""
         self.state[task.id] = "failed"
 
     def summary(self) -> str:
         counts = Counter(self.state.values())
         parts = [f"{counts[state]} {state}" for state in STATES if counts[state] or state in ("done", "left")]
-        left = self.seconds_left()
-        if left:
+        if left := self.seconds_left():
             parts.append(f"about {duration(left)} left")
         return ", ".join(parts)
 
     def seconds_left(self) -> float | None:
-        """From what tasks of the same kind took; None as long as nothing is known."""
+        """Estimate the remaining time from finished tasks of the same row; None if there are none."""
         every = [seconds for known in self._seconds.values() for seconds in known]
         if not every:
             return None
@@ -96,8 +95,8 @@ class Board:
             rows.setdefault(row_of(self.tasks[name]), Counter())[state] += 1
         for row, counts in rows.items():
             table.add_row(Text(row), *(str(counts[state] or "") for state in STATES))
-        gone = duration(time.monotonic() - self._start)
-        return Group(table, Text(f"{self.summary()}; {gone} gone. Ctrl-C stops and keeps what is done."))
+        elapsed = duration(time.monotonic() - self._start)
+        return Group(table, Text(f"{self.summary()}; {elapsed} elapsed. Ctrl-C stops and keeps finished runs."))
 
     def _line(self, text: str) -> None:
         if self._console.is_terminal:
@@ -107,8 +106,7 @@ class Board:
 
 
 def row_of(task: Task) -> str:
-    """Which line of the table counts it."""
+    """Return the row of the table that counts a task."""
     if task.kind == "stage1":
         return f"(stage 1: {task.settings.pretrain.init})"
-    arm = str(task.note["arm"])
-    return arm
+    return str(task.note["arm"])

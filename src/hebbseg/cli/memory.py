@@ -1,4 +1,4 @@
-"""How memory is taken from the system and given back."""
+"""Settings of the memory allocator."""
 
 import ctypes
 import os
@@ -9,11 +9,12 @@ LARGEST_KEPT = 32 * 2**20  # bytes; glibc takes no larger threshold
 
 
 def keep_freed_memory() -> bool:
-    """Asks glibc to keep blocks that a program frees, up to `LARGEST_KEPT` each, for when it wants them again.
+    """Make glibc reuse freed blocks of up to `LARGEST_KEPT` bytes instead of returning them to the system.
 
-    A network frees and takes the same megabytes many times a second. Left alone, glibc hands them back to the system,
-    which clears every page before it gives it out again. Tells whether it was done: there is nothing to do without
-    glibc, or where the user has chosen (``MALLOC_…_`` variables).
+    Training allocates and frees the same megabytes many times per second; the system would clear every page anew.
+
+    Returns:
+        Whether the setting was changed: not without glibc, nor if the user has set ``MALLOC_…`` variables.
     """
     chosen = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     if chosen or not sys.platform.startswith("linux"):

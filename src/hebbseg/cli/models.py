@@ -1,4 +1,4 @@
-"""Models as the commands use them: from files, with what the command line says about their use."""
+"""Loading models for prediction and evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,17 +9,14 @@ from hebbseg.config import Accelerator
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.inference.predictor import Predictor, Tta
 
-TTA = ("none", "flips", "flips+rot")
-
 
 def load_models(
     paths: Sequence[Path], *, tta: str | None = None, accelerator: str | None = None, trust: bool = False
 ) -> list[Predictor]:
-    """Segmenters on the device that computes; ``tta`` None leaves each with what it was trained to use."""
-    if tta is not None and tta not in TTA:
-        raise HebbsegError(f"--tta {tta!r} is unknown. {did_you_mean(tta, TTA)}")
-    if accelerator is not None and accelerator not in get_args(Accelerator):
-        raise HebbsegError(f"--accelerator {accelerator!r} is unknown. {did_you_mean(accelerator, get_args(Accelerator))}")
+    """Load models onto the device; with ``tta`` None each keeps the test-time augmentation it was trained with."""
+    for option, value, allowed in (("--tta", tta, get_args(Tta)), ("--accelerator", accelerator, get_args(Accelerator))):
+        if value is not None and value not in allowed:
+            raise HebbsegError(f"{option} {value!r} is unknown. {did_you_mean(value, allowed)}")
     segmenters = [Predictor.load(path, trust=trust) for path in paths]
     if tta is not None:
         segmenters = [replace(segmenter, tta=cast(Tta, tta)) for segmenter in segmenters]

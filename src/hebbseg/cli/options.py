@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts are read."""
+"""Options shared by several commands, and the parsers of their values."""
 
 import json
 import math
@@ -8,84 +8,41 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from hebbseg.errors import HebbsegError
 
 DATA_HELP = (
-    "A folder (images/ and masks/, or nnU-Net's layout), a zip, or glas:PATH, ph2:PATH, hmeps:PATH, la:PATH, "
-    "dsb2018:PATH, phantom:NAME."
+    "A folder with images/ and masks/, an nnU-Net folder, a zip archive of either, or glas:PATH, ph2:PATH, hmeps:PATH, "
+    "la:PATH, dsb2018:PATH, phantom:NAME."
 )
-ABOUT_DATA = "What the files mean"
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-LabelMapOption = Annotated[
-    str | None,
-    typer.Option(
-        "--label-map",
-        metavar="MAP",
-        help="Which mask value is which class: 'background=0;gland=255', or a JSON file.",
-        rich_help_panel=ABOUT_DATA,
-    ),
-]
-GroupOption = Annotated[
-    str | None,
-    typer.Option(
-        "--group",
-        metavar="GROUP",
-        help="Who the patient is: 'table.csv:column', or a pattern like '^(p[0-9]+)_'.",
-        rich_help_panel=ABOUT_DATA,
-    ),
-]
-ThresholdOption = Annotated[
-    float | None,
-    typer.Option(
-        "--mask-threshold",
-        metavar="T",
-        help="Mask values from T on are foreground (for masks with soft edges).",
-        rich_help_panel=ABOUT_DATA,
-    ),
-]
-InstancesOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--instances/--no-instances",
-        help="Mask values number objects: all above 0 is foreground.",
-        show_default=False,
-        rich_help_panel=ABOUT_DATA,
-    ),
-]
-AcceleratorOption = Annotated[
-    str | None, typer.Option("--accelerator", metavar="auto|cpu|cuda|mps", help="What computes. [dim]\\[auto][/]")
-]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)]
 TtaOption = Annotated[
     str | None,
-    typer.Option("--tta", metavar="none|flips|flips+rot", help="Predict mirrored (and turned) copies too and take the mean."),
+    typer.Option(
+        "--tta", metavar="NAME", help="Test-time augmentation: none, flips or flips+rot. [dim]\\[as set in training][/]"
+    ),
 ]
 TrustOption = Annotated[
     bool,
-    typer.Option(
-        "--trust",
-        help="Import and call the network factory that MODEL names, even if it is neither hebbseg's nor MONAI's.",
-    ),
+    typer.Option("--trust", help="Allow MODEL to import a network factory that belongs to neither hebbseg nor MONAI."),
 ]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
 
-_DURATION = re.compile(r"(?=.)(?:([\d.]+)\s*h)?\s*(?:([\d.]+)\s*m(?:in)?)?\s*(?:([\d.]+)\s*s?)?", re.IGNORECASE)
+_NUMBER = r"(\d+\.?\d*|\.\d+)"
+_DURATION = re.compile(rf"(?=.)(?:{_NUMBER}\s*h)?\s*(?:{_NUMBER}\s*m(?:in)?)?\s*(?:{_NUMBER}\s*s?)?", re.IGNORECASE)
 
 
-def seconds(text: str, option: str = "--time-budget") -> float:
-    """``"30m"``, ``"1h30m"``, ``"90s"`` or ``"90"`` in seconds.
+def seconds(text: str) -> float:
+    """Return the seconds in ``"30m"``, ``"1h30m"``, ``"90s"`` or ``"90"``, a value of ``--time-budget``.
 
     >>> seconds("1h30m")
     5400.0
     """
     match = _DURATION.fullmatch(text.strip())
-    try:
-        hours, minutes, rest = (float(part or 0) for part in match.groups()) if match else (0.0, 0.0, 0.0)
-    except ValueError:
-        hours = minutes = rest = 0.0
-    total = 3600 * hours + 60 * minutes + rest
+    total = sum(unit * float(part or 0) for unit, part in zip((3600, 60, 1), match.groups(), strict=True)) if match else 0.0
     if not 0 < total < math.inf:
-        raise HebbsegError(f"{option} {text!r} is not a length of time. Write it as 90s, 30m or 1h30m.")
+        raise HebbsegError(f"--time-budget {text!r} is not a duration. Examples: 90s, 30m, 1h30m.")
     return total
 
 
@@ -100,8 +57,8 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
         name, dot, part = name.partition(".")
         place, key = (settings.setdefault(name, {}), part) if dot else (settings, name)
         if not isinstance(place, dict) or key in place:
-            raise HebbsegError(f"--set {text!r}: {name} is given twice. Keep one of them.")
-        # What is inside an option of a method has no declared type, so that its text must show it.
+            raise HebbsegError(f"--set {text!r}: {name} is set twice. Remove one of the two values.")
+        # Options of methods have no declared type here: it follows from the text.
         place[key] = _plain(value.strip()) if dot else value.strip()
     return settings
 
@@ -114,41 +71,18 @@ def _plain(text: str) -> Any:
     return value if isinstance(value, bool | int | float | list) else text
 
 
-class SettingsCommand(TyperCommand):
-    """A command with ``--set``: whoever writes ``--learning-rate 0.01`` is told of ``--set learning_rate=0.01``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
-            if name:
-                from hebbseg.config import FLAT_NAMES, OLD_NAMES
-
-                if name in {*FLAT_NAMES, *OLD_NAMES}:
-                    raise HebbsegError(f"There is no option --{name}; it is a setting: --set {name}=VALUE") from None
-            raise
-
-
 def output_folder(out: Path | None, example: str) -> Path:
-    """The ``-o`` of a command that needs one."""
+    """Return the folder given with ``-o``; raise an error if it is missing or not writable."""
     if out is None:
-        raise HebbsegError(f"Where should the results go? Give a folder with -o, as in `{example}`.")
+        raise HebbsegError(f"Option -o (output folder) is missing. Example: {example}")
     from hebbseg.atomic_files import refuse_unwritable
 
     refuse_unwritable(out)
     return out
 
 
-def check_place(data: str) -> None:
-    """Raises at once if DATA is not there: a typo should not wait for torch to load."""
-    from hebbseg.data.sources import find_place
-
-    find_place(data)
-
-
 def show_facts(rows: Sequence[tuple[str, str]]) -> None:
-    """Names and values on stdout, one below the other."""
+    """Print names and values to stdout, one pair per line."""
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")

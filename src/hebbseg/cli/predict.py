@@ -1,51 +1,48 @@
-"""hebbseg predict: masks of new images."""
+"""hebbseg predict: segmentation masks for new images."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hebbseg.cli.options import AcceleratorOption, TrustOption, TtaOption, output_folder, show_facts
+from hebbseg.cli.options import Model, OverwriteOption, TrustOption, TtaOption, output_folder, show_facts
+from hebbseg.cli.settings_options import takes_settings
 from hebbseg.errors import HebbsegError
 
 
+@takes_settings("accelerator")
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)],
+    model: Model,
     images: Annotated[
         list[str],
-        typer.Argument(
-            metavar="IMAGES...",
-            help="Image files, a folder of them, or any DATA; masks are not needed.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="IMAGES", help="Image files, folders of images, or DATA as in train.", show_default=False),
     ],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="OUT", help="Where masks go; made if it does not exist.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="OUT", help="Output folder; created if needed.")] = None,
     ensemble: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="MODEL", help="A further model; the mean of all decides. Repeatable."),
+        typer.Option("--with", metavar="MODEL", help="Another model: predictions are averaged. May be repeated."),
     ] = None,
     tta: TtaOption = None,
-    overlays: Annotated[bool, typer.Option("--overlays/--no-overlays", help="Contours drawn on the image.")] = True,
+    overlays: Annotated[bool, typer.Option("--overlays/--no-overlays", help="Draw mask contours on the images.")] = True,
     uncertainty: Annotated[
         bool,
-        typer.Option("--uncertainty/--no-uncertainty", help="Where the model doubts: 0 is certain, 255 undecided."),
+        typer.Option("--uncertainty/--no-uncertainty", help="Write uncertainty maps: 0 is certain, 255 undecided."),
     ] = True,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that are there already.")] = False,
-    accelerator: AcceleratorOption = None,
+    overwrite: OverwriteOption = False,
     trust: TrustOption = False,
+    *,
+    accelerator: str | None = None,
 ) -> None:
-    """Predict masks in the format and geometry of each image, with the class values of your own masks.
+    """Predict a mask for each image, in the image's format and geometry, with the class values of the training masks.
 
     \b
     Examples:
       hebbseg predict run1 new_images/ -o masks/
-      hebbseg predict run1 scan.nii.gz -o masks/ --tta flips --with run2 --with run3
+      hebbseg predict run1 scan.nii.gz -o masks/ --tta flips --with run2
 
-    OUT gets a mask per image, OUT/overlays/*.png and OUT/uncertainty/. An image that cannot be read is reported, the
-    others go on, and the exit code is 1. Uncompressed TIFFs above 4096×4096 are streamed from disk to disk if the model
-    was trained with --size native --patch HxW.
+    OUT contains the masks, overlays/*.png and uncertainty/. If an image cannot be read, the others are still predicted and
+    the exit code is 1. Uncompressed TIFFs larger than 4096×4096 are streamed from disk to disk if the model was trained with
+    --size native --patch HxW.
     """
     folder = output_folder(out, f"hebbseg predict {model} {images[0]} -o masks/")
     from hebbseg.cli.models import load_models
@@ -67,9 +64,9 @@ def predict(
         facts.append(("uncertainty", str(folder / "uncertainty")))
     unread = [problem for problem in problems if suffix_of(problem.file)]
     if outcome.failures or unread:
-        facts.append(("failed", f"{len(outcome.failures) + len(unread)}, see above"))
+        facts.append(("failed", f"{len(outcome.failures) + len(unread)} images, listed above"))
     show_facts(facts)
     if not outcome.masks:
-        raise HebbsegError(f"None of the {len(inputs)} images could be predicted. First: {outcome.failures[0]}")
+        raise HebbsegError(f"None of the {len(inputs)} images could be predicted. First error: {outcome.failures[0]}")
     if outcome.failures or unread:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Progress on the terminal: a bar on a screen, a line every few seconds elsewhere, nothing if quiet."""
+"""Progress of a run: bars on a terminal, a line every few seconds elsewhere, nothing if quiet."""
 
 import sys
 from typing import Any, Self
@@ -10,7 +10,7 @@ from hebbseg.data.progress import Lines, Quiet, Reporter, shown_numbers
 
 
 class Bars(Quiet):
-    """A bar for each stage with the newest numbers and the time left."""
+    """One progress bar per stage, with the latest metrics and the remaining time."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""hebbseg report: run folders as one page."""
+"""hebbseg report: an HTML page of tables and figures from run folders."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,28 +11,28 @@ from hebbseg.cli.options import show_facts
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUNS…", help="Run folders, or folders that hold some at any depth.", show_default=False),
+        typer.Argument(metavar="RUNS", help="Run folders, or folders that contain them at any depth.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The page.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="HTML file to write.")] = Path("report.html"),
     tables: Annotated[
         Path | None,
-        typer.Option("--tables", metavar="FOLDER", help="Also write every table as CSV and LaTeX here, and runs.csv."),
+        typer.Option("--tables", metavar="FOLDER", help="Also write the tables as CSV and LaTeX, and runs.csv."),
     ] = None,
     pictures: Annotated[
         bool,
-        typer.Option("--pictures/--no-pictures", help="Predictions and filters; they need the runs' models and the data."),
+        typer.Option("--pictures/--no-pictures", help="Show predictions and filters; needs the models and the data."),
     ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Replace a page and tables that are there already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Turn RUNS into tables and figures: one page that needs nothing else.
+    """Write a self-contained HTML page with the tables and figures of RUNS.
 
     \b
     Examples:
       hebbseg report runs/benchmark-small -o benchmark.html
       hebbseg report runs/ -o all.html --tables tables/
 
-    Means have 90 % intervals, comparisons are paired by fold and seed, and a folder that is unfinished or cannot be read
-    is listed, not counted.
+    Means have 90 % confidence intervals, and comparisons are paired by fold and seed. Unfinished and unreadable runs are
+    listed, but not included.
     """
     from hebbseg.atomic_files import refuse_unwritable
     from hebbseg.reporting.html import write_report
@@ -44,8 +44,8 @@ def report(
     if done.tables:
         facts.append(("tables", f"{len(done.tables)} files in {tables}"))
     if done.results.strangers:
-        facts.append(("other runs", f"{done.results.strangers} left out: not of the recipe beside them as it is now"))
+        facts.append(("other runs", f"{done.results.strangers} not included: they do not belong to the current recipe"))
     if done.results.unread:
         first = done.results.unread[0]
-        facts.append(("left out", f"{len(done.results.unread)} folders, first {first.folder}: {first.reason}"))
+        facts.append(("not included", f"{len(done.results.unread)} folders, first {first.folder}: {first.reason}"))
     show_facts(facts)

@@ -1,186 +1,105 @@
-"""hebbseg train and hebbseg pretrain: both stages, or the first alone."""
+"""hebbseg train and hebbseg pretrain: both stages, or stage 1 only."""
 
 import json
 import os
 import shlex
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hebbseg.cli.options import (
-    AcceleratorOption,
-    GroupOption,
-    InstancesOption,
-    LabelMapOption,
-    ThresholdOption,
-    TtaOption,
-    check_place,
-    output_folder,
-    parse_assignments,
-    seconds,
-    show_facts,
-)
-from hebbseg.cli.train_options import (
-    LEARNING,
-    MACHINE,
-    SPLITTING,
-    DataUnlessResumed,
-    DevicesOption,
-    FeaturesOption,
-    HelpMethodOption,
-    ListOption,
-    NetworkOption,
-    NodesOption,
-    OutOption,
-    PatchOption,
-    PrecisionOption,
-    ResumeOption,
-    SeedOption,
-    SetOption,
-    SizeOption,
-)
+from hebbseg.cli.options import DATA_HELP, output_folder, parse_assignments, show_facts
+from hebbseg.cli.settings_options import FLAGS, takes_settings
 from hebbseg.errors import HebbsegError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
+    from hebbseg.config import Settings
+    from hebbseg.data.progress import Reporter
+
+
+def _list_settings(wanted: bool) -> None:
+    if wanted:
+        from hebbseg.cli.settings_table import show_settings
+
+        show_settings()
+        raise typer.Exit
+
+
+DataUnlessResumed = Annotated[
+    str | None, typer.Argument(metavar="DATA", help=f"{DATA_HELP} Not needed with --resume.", show_default=False)
+]
+OutOption = Annotated[
+    Path | None, typer.Option("-o", "--out", metavar="RUN", help="Run folder; new or empty unless --resume is given.")
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the run in RUN from its checkpoint, with its settings.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting of --list-settings; may be repeated."),
+]
+ListOption = Annotated[
+    bool,
+    typer.Option("--list-settings", callback=_list_settings, is_eager=True, help="List all settings and their defaults."),
+]
+
+
+@takes_settings(*FLAGS)
 def train(
-    context: typer.Context,
     data: DataUnlessResumed = None,
     out: OutOption = None,
     resume: ResumeOption = False,
-    init: Annotated[
-        str | None,
-        typer.Option(
-            "--init",
-            metavar="NAME|FILE",
-            help="Where the first weights come from: hebbian, random, … or a pretrained.safetensors. [dim]\\[hebbian][/]",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            help="How masks, and images without, are learned from; a wrong name lists all. [dim]\\[auto][/]",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    updates: Annotated[
-        int | None,
-        typer.Option("--updates", metavar="N", help="Steps of stage 2. [dim]\\[1000][/]", rich_help_panel=LEARNING),
-    ] = None,
-    time_budget: Annotated[
-        str | None,
-        typer.Option(
-            "--time-budget",
-            metavar="30m",
-            help="End stage 2 after this time at the latest, its schedule with it (90s, 30m, 2h).",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    labelled: Annotated[
-        str | None,
-        typer.Option(
-            "--labelled",
-            metavar="10%|8",
-            help="How many of the training masks are used: a share or a number. [dim]\\[100%][/]",
-            rich_help_panel=SPLITTING,
-        ),
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            "--protocol",
-            metavar="few-label|paper|selection",
-            help="few-label: no validation masks, averaged weights at the end. paper: folds, best validation Dice. "
-            "selection: folds of the training side, to choose settings. "
-            "[dim]\\[few-label][/]",
-            rich_help_panel=SPLITTING,
-        ),
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option("--folds", metavar="N", help="Test on one of N folds.", rich_help_panel=SPLITTING),
-    ] = None,
-    fold: Annotated[
-        int | None, typer.Option("--fold", metavar="K", help="Which fold, from 0.", rich_help_panel=SPLITTING)
-    ] = None,
-    seed: SeedOption = None,
-    size: SizeOption = None,
-    patch: PatchOption = None,
-    network: NetworkOption = None,
-    features: FeaturesOption = None,
-    label_map: LabelMapOption = None,
-    group: GroupOption = None,
-    mask_threshold: ThresholdOption = None,
-    instances: InstancesOption = None,
-    tta: TtaOption = None,
-    accelerator: AcceleratorOption = None,
-    devices: DevicesOption = None,
-    num_nodes: NodesOption = None,
-    precision: PrecisionOption = None,
-    tensorboard: Annotated[
-        bool | None,
-        typer.Option("--tensorboard", help="Also write RUN/tensorboard.", show_default=False, rich_help_panel=MACHINE),
-    ] = None,
     more: SetOption = None,
     list_settings: ListOption = False,
-    help_method: HelpMethodOption = False,
+    help_method: Annotated[bool, typer.Option("--help-method", help="Describe the --method and its options.")] = False,
+    **options: Any,
 ) -> None:
-    """Learn to segment: from all images without a mask, then from the masks; measured on cases never touched.
+    """Train a segmentation network on DATA and evaluate it on held-out test cases.
+
+    Stage 1 pre-trains the network on all training images, without masks, by Hebbian learning. Stage 2 fine-tunes it on the
+    labelled images, and on the unlabelled ones if there are any.
 
     \b
     Examples:
       hebbseg train my_data/ -o run1
       hebbseg train my_data/ -o run2 --labelled 10% --time-budget 30m --seed 1
-      hebbseg train --resume -o run2                       after Ctrl-C or a power cut
+      hebbseg train --resume -o run2
       hebbseg train glas:GlaS/ -o run3 --set learning_rate=0.001 --set ema=0.999
 
-    RUN gets model.safetensors, metrics.csv and summary.json (test cases), history.csv, progress.png and figures/.
+    \b
+    RUN contains:
+      model.safetensors          weights and configuration, for hebbseg predict
+      metrics.csv, summary.json  test results, per case and in total
+      history.csv, progress.png  training curves
+      figures/                   predictions on test cases
+      run.json, split.json       settings, versions, split
     """
     if help_method:
         from hebbseg.methods import method_help
 
-        typer.echo(method_help(method or "auto"))
+        typer.echo(method_help(options["method"] or "auto"))
         return
     folder = output_folder(out, f"hebbseg train {data or 'my_data/'} -o run1")
-    settings = _settings(context, data, folder, resume, time_budget, more)
-    check_place(settings.data.source)
+    settings = _settings("train", data, folder, resume, options, more)
     from hebbseg.runs.train import run
-    from hebbseg.training.interrupt import Interrupted
 
-    try:
-        with _reporter() as reporter:
-            run(settings, folder, resume=resume, reporter=reporter)
-    except Interrupted as stop:
-        raise Interrupted(f"{stop}\n  hebbseg train --resume -o {shlex.quote(str(folder))}") from None
+    with _resumable("train", folder) as reporter:
+        run(settings, folder, resume=resume, reporter=reporter)
     if _first_process():
         _show_run(folder)
 
 
+@takes_settings("init", "seed", "size", "patch", "network", "features", "group", "accelerator", "devices", "num_nodes")
 def pretrain(
-    context: typer.Context,
     data: DataUnlessResumed = None,
     out: OutOption = None,
     resume: ResumeOption = False,
-    init: Annotated[
-        str | None,
-        typer.Option("--init", metavar="NAME", help="How: hebbian, … [dim]\\[hebbian][/]", rich_help_panel=LEARNING),
-    ] = None,
-    seed: SeedOption = None,
-    size: SizeOption = None,
-    patch: PatchOption = None,
-    network: NetworkOption = None,
-    features: FeaturesOption = None,
-    group: GroupOption = None,
-    accelerator: AcceleratorOption = None,
-    devices: DevicesOption = None,
-    num_nodes: NodesOption = None,
     more: SetOption = None,
     list_settings: ListOption = False,
+    **options: Any,
 ) -> None:
-    """Learn from images alone: stage 1, no mask is opened. The weights are a start for `hebbseg train --init FILE`.
+    """Pre-train a network on the images of DATA, without masks (stage 1 only).
 
     \b
     Examples:
@@ -188,19 +107,15 @@ def pretrain(
       hebbseg pretrain my_images/ -o stage1 --set rule=hpca --set whiten=0.1
       hebbseg train my_data/ -o run1 --init stage1/pretrained.safetensors
 
-    Where DATA has masks, the cases that a training with the same seed tests on are left out here, too.
+    RUN contains pretrained.safetensors, the weights for `hebbseg train --init`. If DATA has masks, the test cases of a
+    training with the same seed are excluded.
     """
     folder = output_folder(out, f"hebbseg pretrain {data or 'my_images/'} -o stage1")
-    settings = _settings(context, data, folder, resume, None, more)
-    check_place(settings.data.source)
+    settings = _settings("pretrain", data, folder, resume, options, more)
     from hebbseg.runs.train import pretrain_only
-    from hebbseg.training.interrupt import Interrupted
 
-    try:
-        with _reporter() as reporter:
-            weights = pretrain_only(settings, folder, resume=resume, reporter=reporter)
-    except Interrupted as stop:
-        raise Interrupted(f"{stop}\n  hebbseg pretrain --resume -o {shlex.quote(str(folder))}") from None
+    with _resumable("pretrain", folder) as reporter:
+        weights = pretrain_only(settings, folder, resume=resume, reporter=reporter)
     if not _first_process():
         return
     _show_diagnostics(folder / "pretrain.json")
@@ -210,60 +125,59 @@ def pretrain(
 
 
 def _settings(
-    context: typer.Context,
-    data: str | None,
-    folder: Path,
-    resume: bool,
-    time_budget: str | None,
-    more: list[str] | None,
-) -> Any:
-    """What was given on the command line, over what a run to resume was begun with."""
-    from hebbseg.config import FLAT_NAMES, make_settings, settings_of_run
+    command: str, data: str | None, folder: Path, resume: bool, options: dict[str, Any], more: list[str] | None
+) -> "Settings":
+    """Return the settings given on the command line, on top of those of a run to resume."""
+    from hebbseg.config import make_settings, settings_of_run
+    from hebbseg.data.sources import find_place
 
-    # Options have the names of the settings they set, so that the context is the list of them.
-    given = {n: v for n, v in context.params.items() if v is not None and n in FLAT_NAMES and n != "data"}
-    if time_budget is not None:
-        given["time_budget_s"] = seconds(time_budget)
+    given = {name: value for name, value in options.items() if value is not None}
     for name, value in parse_assignments(more or []).items():
         if name in given or name == "data":
-            raise HebbsegError(f"--set {name}={value}: {name} is given twice. Keep one of them.")
+            raise HebbsegError(f"--set {name}={value}: {name} is set twice. Remove one of the two values.")
         given[name] = value
     if resume and (folder / "run.json").is_file():
         from hebbseg.runs.folder import RunFolder
 
-        begun = settings_of_run(RunFolder(folder).description()["settings"]).flat()
-        begun_with = begun.pop("data")
+        stored = settings_of_run(RunFolder(folder).description()["settings"]).flat()
+        stored_data = stored.pop("data")
         if "method" in given:
-            begun.pop("method_options", None)  # they are of the method it was begun with
-        return make_settings(data or begun_with, begun | given)
+            stored.pop("method_options", None)  # they belong to the stored method
+        data, given = data or stored_data, stored | given
     if data is None:
         if resume:
-            raise HebbsegError(f"{folder}: there is no run to resume here (no run.json). To begin one, give its DATA.")
-        raise HebbsegError(f"Which DATA? As in `hebbseg {context.info_name} my_data/ -o {folder}`.")
-    return make_settings(data, given)
+            raise HebbsegError(f"{folder}: no run to resume (no run.json). To start a run here, give DATA.")
+        raise HebbsegError(f"Argument DATA is missing. Example: hebbseg {command} my_data/ -o {folder}")
+    settings = make_settings(data, given)
+    find_place(settings.data.source)  # a typo is reported before torch is imported
+    return settings
 
 
 def _first_process() -> bool:
-    """Whether this is not one of the further processes that --devices starts."""
+    """Whether this is the main process, not one of those that --devices starts."""
     return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
-def _reporter() -> Any:
+@contextmanager
+def _resumable(command: str, folder: Path) -> "Iterator[Reporter]":
+    """Report progress; after Ctrl-C, show the command that resumes the run."""
     from hebbseg.cli.progress import make_reporter
+    from hebbseg.training.interrupt import Interrupted
 
-    return make_reporter(quiet=not _first_process())
+    try:
+        with make_reporter(quiet=not _first_process()) as reporter:
+            yield reporter
+    except Interrupted as stop:
+        raise Interrupted(f"{stop}\n  hebbseg {command} --resume -o {shlex.quote(str(folder))}") from None
 
 
 def _show_run(folder: Path) -> None:
-    facts = [("model", str(folder / "model.safetensors"))]
+    facts = [("test", "no test cases: the model was not evaluated"), ("model", str(folder / "model.safetensors"))]
     if (folder / "summary.json").is_file():
         from hebbseg.evaluation.evaluate import describe_summary
 
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        facts.insert(0, ("test", describe_summary(summary)))
+        facts[0] = ("test", describe_summary(json.loads((folder / "summary.json").read_text(encoding="utf-8"))))
         facts.append(("metrics", f"{folder / 'metrics.csv'}, {folder / 'summary.json'}"))
-    else:
-        facts.insert(0, ("test", "no test cases, so there is no measure of how good the model is"))
     figures = [path for path in (folder / "progress.png", folder / "figures" / "test.png") if path.is_file()]
     facts.append(("figures", ", ".join(map(str, figures))))
     facts.append(("next", shlex.join(["hebbseg", "predict", str(folder), "NEW_IMAGES", "-o", "masks"])))
@@ -272,17 +186,10 @@ def _show_run(folder: Path) -> None:
 
 def _show_diagnostics(path: Path) -> None:
     layers = json.loads(path.read_text(encoding="utf-8"))
-    if not layers:
-        return
-    from rich import box
-    from rich.console import Console
+    if layers:
+        from rich.console import Console
 
-    from hebbseg.cli.diagnostics_table import table
-    from hebbseg.hebbian.diagnostics import LayerDiagnostics
+        from hebbseg.cli.diagnostics_table import table
+        from hebbseg.hebbian.diagnostics import LayerDiagnostics
 
-    shown = table({name: LayerDiagnostics(**numbers) for name, numbers in layers.items()})
-    # So that whole names fit into 80 columns: headings on two lines, no lines between columns.
-    shown.box, shown.pad_edge = box.SIMPLE, False
-    for column in shown.columns:
-        column.header = str(column.header).replace(" ", "\n")
-    Console().print(shown)
+        Console().print(table({name: LayerDiagnostics(**numbers) for name, numbers in layers.items()}))

@@ -1,7 +1,4 @@
-"""Every choice of a run, frozen and validated, in one section per stage.
-
-The command line, Python and recipes use flat names (``updates``, ``pretrain_epochs``): see `FLAT_NAMES`.
-"""
+"""The settings of a run: frozen, validated, in sections; flat names (`FLAT_NAMES`) outside this package."""
 
 from hebbseg.config.sections import (
     AUTO_BATCH,
@@ -12,6 +9,7 @@ from hebbseg.config.sections import (
     NetworkSettings,
     PretrainSettings,
     current_options,
+    former_options,
 )
 from hebbseg.config.settings import FLAT_NAMES, OLD_NAMES, Settings, make_settings, settings_of_run
 
@@ -27,6 +25,7 @@ __all__ = [
     "PretrainSettings",
     "Settings",
     "current_options",
+    "former_options",
     "make_settings",
     "settings_of_run",
 ]

@@ -1,4 +1,4 @@
-"""All settings of a run, and how they are made from flat names."""
+"""All settings of a run, and their construction from flat names."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ from hebbseg.errors import HebbsegError, did_you_mean
 
 
 class Settings(Section):
-    """A run from images to a segmenter."""
+    """All settings of a run."""
 
     seed: int = Field(0, description="random seed of split, weights, batches and augmentation")
     data: DataSettings
@@ -35,23 +35,23 @@ class Settings(Section):
         if of_unet and "levels" in self.pretrain.relevant() and self.pretrain.layers(depth) == ():
             raise HebbsegError(
                 f"levels={self.pretrain.levels!r}: a network of {depth} levels has none of these in "
-                f"part={self.pretrain.part!r}, so nothing would learn in stage 1. Level 0 is the one at full size."
+                f"part={self.pretrain.part!r}, so stage 1 would train nothing. Level 0 has full resolution."
             )
         return self
 
     @property
     def split_seed(self) -> int:
-        """The random seed of the split."""
+        """Random seed of the split."""
         return self.seed if self.data.split_seed is None else self.data.split_seed
 
     def flat(self, *, relevant: bool = False) -> dict[str, Any]:
-        """{flat name: value}, as JSON has it; `make_settings` takes it back. ``relevant``: only those of `identity`."""
+        """Return {flat name: JSON value}, the input of `make_settings`; ``relevant``: only the settings in `identity`."""
         nested = self.identity() if relevant else self.model_dump(mode="json")
         places = ((name, nested.get(section, {}) if section else nested, key) for name, (section, key, _) in FLAT_NAMES.items())
         return {name: values[key] for name, values, key in places if key in values}
 
     def changed(self, **values: Any) -> Self:
-        """These settings with other values, by flat name; they are not validated again."""
+        """Return a copy with other values, by flat name, without validation."""
         sections: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
             section, key, _ = FLAT_NAMES[name]
@@ -62,7 +62,7 @@ class Settings(Section):
         return self.model_copy(update=update)
 
     def identity(self) -> dict[str, Any]:
-        """All that the result of the run follows from; hardware and settings that nothing reads are left out."""
+        """Return the settings that determine the result: without hardware and settings that are not read."""
         every = self.model_dump(mode="json", exclude={"hardware"})
         return every | {"pretrain": self.pretrain.relevant()}
 
@@ -83,17 +83,21 @@ def _flat_names() -> dict[str, tuple[str, str, FieldInfo]]:
 
 
 FLAT_NAMES = _flat_names()
-"""Flat name → its section ("" for none), its name there, and its description and default."""
+"""Flat name → section ("" for none), name in the section, and field with description and default."""
 
 OLD_NAMES = {
     "normalise": "normalize", "centre": "center", "standardise": "standardize", "optimiser": "optimizer",
     "pretrain_optimiser": "pretrain_optimizer",
 }  # fmt: skip
-"""How version 0.1 spelled a setting; still accepted."""
+"""Former spelling of a setting (version 0.1), still accepted → current name."""
 
 
 def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
-    """Settings from keywords or ``--set`` texts, or an error that names the option, what it got and what it takes."""
+    """Return validated settings from values or texts by flat name.
+
+    Raises:
+        HebbsegError: an option is unknown or invalid; names the option, its value and what is allowed.
+    """
     sections: dict[str, dict[str, Any]] = {"data": {"source": str(data)}}
     for given, value in options.items():
         name = OLD_NAMES.get(given, given)
@@ -105,15 +109,15 @@ def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
         return Settings.model_validate(sections.pop("", {}) | sections)
     except ValidationError as error:
         first = error.errors()[0]
-        if isinstance(said := first.get("ctx", {}).get("error"), HebbsegError):
-            raise said from None
+        if isinstance(cause := first.get("ctx", {}).get("error"), HebbsegError):
+            raise cause from None
         place = [str(part) for part in first["loc"]]
         name = next((n for n, (section, key, _) in FLAT_NAMES.items() if [section, key] == place[:2]), place[0])
-        about = FLAT_NAMES[name][2].description
-        raise HebbsegError(f"Option {name}={first['input']!r} ({about}): {first['msg']}.") from None
+        description = FLAT_NAMES[name][2].description
+        raise HebbsegError(f"Option {name}={first['input']!r} ({description}): {first['msg']}.") from None
 
 
 def settings_of_run(stored: Mapping[str, Any]) -> Settings:
-    """The settings that run.json holds, also of version 0.1; what it does not know has its default."""
+    """Return the settings in run.json, also of version 0.1; missing ones have their defaults."""
     options = {name: value for name, value in stored.items() if name != "data"}
     return make_settings(str(stored["data"]), options)

@@ -1,4 +1,4 @@
-"""Batches by number: batch k is a function of the seed and k, so that a training can go on from any step."""
+"""Training batches: batch k depends only on the seed and k, so training can resume at any step."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +20,11 @@ POOLS = ("all", "unlabelled")
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What one update sees.
+    """The batch of one update.
 
     Shapes: images (B, C, *S) float32 and masks (B, *S) int64 of labelled cases; unlabelled (U, C, *S) or None.
-    ``generator`` goes on where the drawing of this batch stopped: whatever else is random in this update (a strong
-    view, noise for a teacher) uses it and is repeated exactly when the step is repeated.
+    ``generator`` has drawn this batch. All other randomness of the update (strong views, teacher noise) uses it, so the
+    update is reproducible.
     """
 
     step: int
@@ -39,27 +39,25 @@ class Batch:
 class Batches:
     """A fixed number of batches of labelled and unlabelled training images.
 
-    Every list of cases is walked through in rounds: no case comes twice before all came once, and each round has its
-    own order. There is no state: after a restart at step k, ``batch(k)`` is the same to the last bit.
+    Cases are drawn in epochs without replacement, each in a new random order. Batches have no state: ``batch(k)`` is
+    bit-identical after resuming.
 
     Args:
-        store: where the images are.
-        training: which of them are labelled and which are not.
-        steps: how many batches there are.
-        seed: another order, other patches, another augmentation.
-        labelled_batch: labelled images in a batch.
-        unlabelled_batch: unlabelled images in a batch; 0 for methods that use none.
-        image_batch: images in a batch of stage 1; default the sum of the two.
-        pool: unlabelled images are drawn from ``"all"`` training images (a labelled image without its mask is one, too)
-            or from the ``"unlabelled"`` ones.
-        augment: gives the weak view; None for images as they are, where a training would rather augment on its device
-            with ``batch.generator``.
-        patch: size of random patches; ``"auto"`` is 96 × 96 × 80 for volumes, less along axes where most of
-            them are smaller (their median size), and None, whole images, for pictures.
-        foreground: share of the labelled patches that are drawn around a pixel of some foreground class, each class of
-            the case being as likely; the others are drawn anywhere.
-        prefetch: prepare the next batch in a thread while this one is in use. Helps where training is done elsewhere
-            than on the processor; on two cores it takes from the training what it gives.
+        store: the preprocessed images and masks.
+        training: the labelled and unlabelled cases.
+        steps: number of batches.
+        seed: random seed of order, patches and augmentation.
+        labelled_batch: labelled images per batch.
+        unlabelled_batch: unlabelled images per batch; 0 for methods that use none.
+        image_batch: images per batch in stage 1; default: ``labelled_batch + unlabelled_batch``.
+        pool: draw unlabelled images from ``"all"`` training images (including labelled ones, without their masks) or
+            only from the ``"unlabelled"`` ones.
+        augment: weak augmentation; None to augment later, on the device, with ``batch.generator``.
+        patch: size of random patches. ``"auto"`` is None (whole images) in 2D and 96 × 96 × 80 for volumes, limited to
+            their median size along each axis.
+        foreground: fraction of labelled patches centered around a random foreground pixel, each class of the case being
+            equally likely; the others are drawn uniformly.
+        prefetch: prepare the next batch in a thread. Helps on a GPU; on a few CPU cores it does not.
     """
 
     def __init__(
@@ -91,11 +89,11 @@ class Batches:
         self.foreground = foreground
         self.prefetch = prefetch
         if pool not in POOLS:
-            raise HebbsegError(f"pool={pool!r} is unknown. {did_you_mean(pool, POOLS)}")
+            raise HebbsegError(f"Unknown pool={pool!r}. {did_you_mean(pool, POOLS)}")
         if min(steps, unlabelled_batch) < 0 or min(labelled_batch, self.image_batch) < 1:
             raise HebbsegError(
                 f"steps={steps}, labelled_batch={labelled_batch}, unlabelled_batch={unlabelled_batch}, "
-                f"image_batch={self.image_batch}: batches need at least 1 image, only unlabelled_batch may be 0."
+                f"image_batch={self.image_batch}: batch sizes must be at least 1 (unlabelled_batch: 0), steps at least 0."
             )
         self._labelled = tuple(sorted(training.labelled))
         self._images = training.images
@@ -108,24 +106,24 @@ class Batches:
         return self.from_step(0)
 
     def from_step(self, first: int) -> Iterator[Batch]:
-        """Batches ``first`` … ``steps`` − 1."""
+        """Yield batches ``first`` … ``steps`` − 1."""
         if not self.prefetch:
             yield from map(self.batch, range(first, self.steps))
             return
         with ThreadPoolExecutor(max_workers=1) as thread:
             coming = thread.submit(self.batch, first) if first < self.steps else None
-            for step in range(first, self.steps):
+            for step in range(first + 1, self.steps + 1):
                 assert coming is not None
                 ready = coming.result()
-                coming = thread.submit(self.batch, step + 1) if step + 1 < self.steps else None
+                coming = thread.submit(self.batch, step) if step < self.steps else None
                 yield ready
 
     def batch(self, step: int) -> Batch:
-        """Batch number ``step``, weakly augmented."""
+        """Return batch ``step``, weakly augmented."""
         if not self._labelled:
             raise HebbsegError(
-                f"{self.store.source.name}: the split has no labelled case, so only stage 1 can be trained. Draw a "
-                "split with labelled cases."
+                f"{self.store.source.name}: the split has no labelled case, so only pre-training (stage 1) is possible. "
+                "Draw a split with labelled cases."
             )
         generator = _generator(self.seed, "batch", step)
         ids = self._ids(self._labelled, "labelled", step, self.labelled_batch)
@@ -151,13 +149,13 @@ class Batches:
         )
 
     def images_only(self, step: int) -> Tensor:
-        """Stage 1: batch number ``step`` of training images, with and without masks alike. Opens no mask."""
+        """Return stage 1's batch ``step`` of labelled and unlabelled training images. Reads no mask."""
         generator = _generator(self.seed, "images", step)
         images = self._image_tensors(self.image_ids(step), generator)
         return images if self.augment is None else self.augment.weak(images, None, generator)[0]
 
     def image_ids(self, step: int) -> tuple[str, ...]:
-        """Whose images `images_only` gives at that step."""
+        """Return the case ids of `images_only`."""
         return self._ids(self._images, "images", step, self.image_batch)
 
     def _ids(self, names: tuple[str, ...], purpose: str, step: int, count: int) -> tuple[str, ...]:
@@ -201,7 +199,7 @@ def _resolved_patch(patch: tuple[int, ...] | str | None, store: CaseStore, ids: 
     if patch is None:
         return None
     if isinstance(patch, str) or len(patch) != spatial_dims or min(patch) < 1:
-        raise HebbsegError(f"patch={patch!r}: allowed are 'auto', None, or {spatial_dims} numbers from 1 on.")
+        raise HebbsegError(f"patch={patch!r}: allowed are 'auto', None, or {spatial_dims} positive integers.")
     return tuple(patch)
 
 

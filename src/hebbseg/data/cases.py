@@ -1,9 +1,6 @@
-"""What every data source hands on: a list of cases and a way to read them.
+"""Cases and sources: the interface between data sets (files, zip archives, phantoms) and the rest of the package."""
 
-A `Source` is the only thing the rest of the package knows about data; files, zips and generated phantoms look alike.
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -14,11 +11,11 @@ from hebbseg.errors import HebbsegError
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One image (2D or a volume) with, perhaps, its mask.
+    """An image (2D or 3D) with an optional mask.
 
-    ``image`` has several files when each channel is one (nnU-Net's ``_0000``, ``_0001``); ``mask`` has several when
-    each instance is one. Both are empty tuples for generated cases. ``subset`` is the side of a published split, if
-    any (``"train"`` or ``"test"``). ``spacing_mm`` has one number per spatial axis, in the order of the array's axes.
+    ``image`` has one file per channel (nnU-Net's ``_0000``, ``_0001``) or a single file; ``mask`` has one file per
+    instance or a single file. Both are empty tuples for generated cases. ``subset`` is ``"train"`` or ``"test"`` if the
+    data set has a published split. ``spacing_mm`` has one value per spatial axis, in array order.
     """
 
     id: str
@@ -33,39 +30,36 @@ class Case:
         return self.mask is not None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Problem:
-    """Something wrong with the data: which file, what was found, what to do about it.
-
-    ``fatal`` problems stop a training; the others are reported and the case is left out or used as described.
-    """
+    """A problem with the data: the file, what was found, and the remedy. ``fatal`` problems prevent training."""
 
     file: str
     finding: str
     remedy: str
-    fatal: bool = False
+    fatal: bool = field(default=False, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.file}: {self.finding}. {self.remedy}"
 
 
 class DataError(HebbsegError):
-    """A problem that leaves no way on, as an exception: the file, the finding and the remedy."""
+    """A fatal `Problem` as an exception."""
 
     def __init__(self, file: str | Path, finding: str, remedy: str) -> None:
-        self.problem = Problem(file=str(file), finding=finding, remedy=remedy, fatal=True)
+        self.problem = Problem(str(file), finding, remedy, fatal=True)
         super().__init__(str(self.problem))
 
     def __reduce__(self) -> tuple[type["DataError"], tuple[str, str, str]]:
-        # An exception that crosses to another process (a loader's worker) is rebuilt from its arguments.
+        # Pickling (for worker processes) rebuilds an exception from the arguments of its constructor.
         return type(self), (self.problem.file, self.problem.finding, self.problem.remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassInfo:
-    """One class: its index in our tensors, the value the user's masks use for it, its name, and its palette colour.
+    """A class: its index, its value in the mask files, its name and its palette color.
 
-    ``value`` is a number, or a colour (red, green, blue) where the masks are colour pictures.
+    ``value`` is an integer, or a color (red, green, blue) if the masks are color images.
     """
 
     index: int
@@ -75,10 +69,9 @@ class ClassInfo:
 
 
 class Source(Protocol):
-    """A set of cases and how to read them.
+    """A data set: its cases and how to read them.
 
-    ``classes`` maps class index (0 is background) to the user's own id and name. Whoever works without masks must not
-    ask for it: finding the classes may need a look at every mask. Everything else never opens a mask file.
+    Accessing ``classes`` (index 0 is background) may read every mask. Apart from it, only `mask` opens mask files.
     """
 
     @property
@@ -89,26 +82,21 @@ class Source(Protocol):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What listing the files brought to light; reading them may bring more (`hebbseg.data.inspect`)."""
-        ...
+        """Problems found while listing the files; `hebbseg.data.inspect` reads the files and may find more."""
 
     @property
     def spatial_dims(self) -> int:
-        """2 for pictures, 3 for volumes; one number for the whole source."""
-        ...
+        """2 for 2D images, 3 for volumes; the same for all cases."""
 
     @property
     def channels(self) -> int:
-        """The C of every image of the source."""
-        ...
+        """Number of channels, the same for all images."""
 
     @property
     def classes(self) -> tuple[ClassInfo, ...]: ...
 
     def image(self, case: Case) -> np.ndarray:
-        """Channels first, (C, *spatial), in the file's own number type."""
-        ...
+        """Return the image, (C, *spatial), in the data type of the file."""
 
     def mask(self, case: Case) -> np.ndarray:
-        """Class indices 0 … len(classes) − 1, uint8, (*spatial). Raises if the case has no mask."""
-        ...
+        """Return the class indices 0 … len(classes) − 1, uint8, (*spatial). Raises if the case has no mask."""

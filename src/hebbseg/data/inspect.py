@@ -1,4 +1,4 @@
-"""What was understood of some data, and everything that is wrong with it: the work behind ``hebbseg check``."""
+"""Inspection of a data set (``hebbseg check``): its content and every problem with it."""
 
 import hashlib
 from collections import Counter
@@ -17,7 +17,7 @@ from hebbseg.data.sources.listing import text
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFacts:
-    """What reading one case showed. ``usable`` is the case without what cannot be read, or None."""
+    """Properties of one case. ``usable`` is the case without an unreadable mask, or None if the image is unreadable."""
 
     case: Case
     usable: Case | None
@@ -30,7 +30,7 @@ class CaseFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """Every case read once. ``usable`` can be trained on: bad images left out, bad masks taken off."""
+    """Result of reading every case once. ``usable`` cases exclude unreadable images and masks."""
 
     source: Source
     facts: tuple[CaseFacts, ...]
@@ -53,13 +53,13 @@ Keep = Callable[[Case, np.ndarray, np.ndarray | None], None]
 def examine(
     source: Source, *, masks: bool = True, on_case: Callable[[], None] | None = None, keep: Keep | None = None
 ) -> Examination:
-    """Reads every image and every mask and collects what is wrong, rather than stopping at the first fault.
+    """Read every image and mask and collect all problems.
 
     Args:
-        source: the data.
-        masks: False never opens a mask.
+        source: the data set.
+        masks: whether to read masks.
         on_case: called after each case, for a progress bar.
-        keep: called with each usable case, its image and its mask (None without one), from several threads.
+        keep: called from several threads with each usable case, its image and its mask (or None).
     """
     classes, found = _classes(source) if masks else ((), [])
     facts = []
@@ -67,12 +67,9 @@ def examine(
         facts.append(fact)
         if on_case is not None:
             on_case()
-    problems = [*source.problems, *found]
-    for fact in facts:
-        problems += fact.problems
-    problems += _same_pictures(facts)
+    problems = [*source.problems, *found, *(problem for fact in facts for problem in fact.problems), *_duplicates(facts)]
     if masks:
-        problems += _about_the_set(source, facts, classes, problems)
+        problems += _check_classes(source, facts, classes, problems)
     return Examination(
         source=source,
         facts=tuple(facts),
@@ -93,20 +90,20 @@ def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFa
     try:
         image = source.image(case)
     except DataError as error:
-        problem = replace(error.problem, finding=error.problem.finding + "; left out", fatal=False)
+        problem = replace(error.problem, finding=error.problem.finding + "; image skipped", fatal=False)
         return CaseFacts(case=case, usable=None, problems=(problem,))
-    problems = _about_pixels(image, case)
+    problems = _check_values(image, case)
     usable, mask, pixels = case, None, None
     if case.has_mask and classes:
         try:
             mask = source.mask(case)
             pixels = tuple(np.bincount(mask.ravel(), minlength=classes).tolist())
         except DataError as error:
-            finding = error.problem.finding + "; used without a mask"
+            finding = error.problem.finding + "; used as an unlabelled image"
             problems.append(replace(error.problem, finding=finding, fatal=False))
             usable = replace(case, mask=None)
         else:
-            problems += _about_place(source, case)
+            problems += _check_geometry(source, case)
     if keep is not None:
         keep(usable, image, mask)
     return CaseFacts(
@@ -120,24 +117,18 @@ def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFa
     )
 
 
-def _about_pixels(image: np.ndarray, case: Case) -> list[Problem]:
+def _check_values(image: np.ndarray, case: Case) -> list[Problem]:
     name = _file(case)
     if image.dtype.kind == "f" and not np.isfinite(image).all():
         n = int((~np.isfinite(image)).sum())
-        return [Problem(file=name, finding=f"{n} pixels that are not numbers (NaN or ∞)", remedy="Fill them.", fatal=True)]
+        return [Problem(name, f"NaN or infinite values in {n} pixel(s)", "Replace them with finite values.", fatal=True)]
     if image.min() == image.max():
-        return [
-            Problem(
-                file=name,
-                finding=f"every pixel is {image.flat[0]}",
-                remedy="Remove it, unless it is meant to be blank.",
-            )
-        ]
+        return [Problem(name, f"every pixel is {image.flat[0]}", "Remove the image unless it is meant to be blank.")]
     return []
 
 
-def _about_place(source: Source, case: Case) -> list[Problem]:
-    """Whether a mask says it lies elsewhere in space than its image, although it has as many voxels."""
+def _check_geometry(source: Source, case: Case) -> list[Problem]:
+    """Compare the affines of image and mask, which have the same number of voxels."""
     if not isinstance(source, FileSource) or not case.mask or FORMATS.get(suffix_of(case.mask[0])) not in ("nifti", "itk"):
         return []
     image, mask = source.header(case).affine, read_header(case.mask[0]).affine
@@ -145,14 +136,14 @@ def _about_place(source: Source, case: Case) -> list[Problem]:
         return []
     return [
         Problem(
-            file=text(case.mask[0]),
-            finding=f"another origin, orientation or spacing than {case.image[0].name}; taken voxel by voxel as if equal",
-            remedy="Look at the contact sheet: if it lies wrong, resample the mask onto its image.",
+            text(case.mask[0]),
+            f"origin, orientation or spacing differs from {case.image[0].name}; voxels are matched by index",
+            "Check the contact sheet. If the mask is misplaced, resample it onto the grid of its image.",
         )
     ]
 
 
-def _same_pictures(facts: Sequence[CaseFacts]) -> list[Problem]:
+def _duplicates(facts: Sequence[CaseFacts]) -> list[Problem]:
     first: dict[tuple[bytes, tuple[int, ...]], Case] = {}
     problems = []
     for fact in facts:
@@ -162,15 +153,15 @@ def _same_pictures(facts: Sequence[CaseFacts]) -> list[Problem]:
         if twin is not fact.case:
             problems.append(
                 Problem(
-                    file=_file(fact.case),
-                    finding=f"the same picture as {_file(twin)}",
-                    remedy="Remove one, or give both the same --group: else one could train what the other tests.",
+                    _file(fact.case),
+                    f"identical to {_file(twin)}",
+                    "Remove one of them, or give both the same --group. Otherwise a training image may also be a test image.",
                 )
             )
     return problems
 
 
-def _about_the_set(
+def _check_classes(
     source: Source, facts: Sequence[CaseFacts], classes: Sequence[ClassInfo], known: Sequence[Problem]
 ) -> list[Problem]:
     counted = [fact.pixels for fact in facts if fact.pixels is not None]
@@ -179,26 +170,26 @@ def _about_the_set(
             return []
         return [
             Problem(
-                file=source.name,
-                finding="no case has a mask that can be used",
-                remedy="Pre-training needs none; to train a segmenter, add masks for a few of the images.",
+                source.name,
+                "no case has a usable mask",
+                "Add masks for a few images to train a segmenter. Pre-training needs no masks.",
             )
         ]
     pixels = np.asarray(counted).sum(axis=0)
     if len(classes) > 1 and not pixels[1:].any():
         return [
             Problem(
-                file=source.name,
-                finding=f"all {len(counted)} masks are empty (nothing but {classes[0].name})",
-                remedy="Check the export; there is nothing to learn from them.",
+                source.name,
+                f"all {len(counted)} masks are empty (only {classes[0].name})",
+                "Check how the masks were exported. Training needs masks with foreground.",
                 fatal=True,
             )
         ]
     return [
         Problem(
-            file=source.name,
-            finding=f"no mask has class {c.index} ({c.name}, value {c.value})",
-            remedy="Check the label map, or take the class out of it.",
+            source.name,
+            f"no mask contains class {c.index} ({c.name}, value {c.value})",
+            "Check the label map, or remove the class from it.",
         )
         for c in classes[1:]
         if not pixels[c.index]
@@ -206,26 +197,27 @@ def _about_the_set(
 
 
 def _notes(source: Source, facts: Sequence[CaseFacts]) -> list[str]:
-    """What was done to make the images alike; nothing to mend."""
+    """Return conversions and properties worth knowing that need no action."""
     notes = []
     if isinstance(source, FileSource):
         headers = [header for header in source.headers.values() if isinstance(header, Header)]
-        grey = sum(header.channels == 1 for header in headers)
-        if headers and source.channels == 3 and grey:
-            notes.append(f"{grey} grey image(s) among colour ones are read as colour")
-        opaque = sum(header.opacity for header in headers)
-        if opaque:
-            notes.append(f"{opaque} image(s) have an opacity channel, which is dropped")
+        gray = sum(header.channels == 1 for header in headers)
+        if gray and source.channels == 3:
+            notes.append(f"{gray} grayscale image(s) are converted to RGB to match the color images")
+        if alpha := sum(header.opacity for header in headers):
+            notes.append(f"{alpha} image(s) have an alpha channel, which is ignored")
     sides: dict[str, set[str]] = {}
     for case in source.cases:
         if case.group is not None and case.subset is not None:
             sides.setdefault(case.group, set()).add(case.subset)
-    both = sum(len(subsets) > 1 for subsets in sides.values())
-    if both:
-        notes.append(f"the published split has {both} of {len(sides)} groups (patients) on both sides; kept as published")
+    if both := sum(len(subsets) > 1 for subsets in sides.values()):
+        notes.append(
+            f"in the published split, {both} of {len(sides)} groups (patients) are in both the training and the test set; "
+            "kept as published"
+        )
     types = Counter(fact.dtype for fact in facts if fact.usable is not None)
     if len(types) > 1:
-        notes.append("mixed number types: " + ", ".join(f"{n} × {name}" for name, n in types.most_common()))
+        notes.append("mixed data types: " + ", ".join(f"{n} × {name}" for name, n in types.most_common()))
     return notes
 
 

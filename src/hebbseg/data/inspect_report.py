@@ -1,7 +1,7 @@
-"""What `examine` found, as plain values for JSON and tables."""
+"""The result of `examine` as plain values for JSON and tables."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hebbseg.errors import HebbsegError
 
 
 def report(examination: Examination) -> dict[str, Any]:
-    """The examination as plain values for JSON. Shares are of the pixels of all readable masks together."""
+    """Return the examination as plain values. A class's share is its fraction of the pixels of all readable masks."""
     usable = examination.usable
     with_mask = sum(case.has_mask for case in usable)
     pixels = np.zeros(len(examination.classes), np.int64)
@@ -49,24 +49,20 @@ def report(examination: Examination) -> dict[str, Any]:
         ),
         "number_types": _counted(fact.dtype for fact in read),
         "notes": list(examination.notes),
-        "problems": [as_json(problem) for problem in examination.problems],
+        "problems": [asdict(problem) for problem in examination.problems],
     }
 
 
 def failed_report(spec: str, error: HebbsegError) -> dict[str, Any]:
-    """The report of data that could not be opened at all: the same keys, nothing in them but the problem."""
-    problem = error.problem if isinstance(error, DataError) else Problem(file=spec, finding=str(error), remedy="")
+    """Return the report for data that cannot be opened: the same keys, with the problem as the only content."""
+    problem = error.problem if isinstance(error, DataError) else Problem(spec, str(error), "")
     return {
         "data": spec,
         **{"cases": 0, "with_mask": 0, "without_mask": 0, "left_out": 0, "classes": [], "groups": 0},
-        "problems": [as_json(replace(problem, fatal=True))],
+        "problems": [asdict(replace(problem, fatal=True))],
     }
 
 
-def as_json(problem: Problem) -> dict[str, Any]:
-    return {"file": problem.file, "finding": problem.finding, "remedy": problem.remedy, "fatal": problem.fatal}
-
-
 def _counted(values: Any) -> dict[str, int]:
-    """Value → how often, commonest first."""
+    """Return the number of occurrences of each value, most common first."""
     return dict(Counter(values).most_common())

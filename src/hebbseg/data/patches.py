@@ -1,4 +1,4 @@
-"""Random patches from arrays of any size and dimension."""
+"""Random patches from 2D and 3D arrays of any size."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ POINTS_PER_CLASS = 4096
 
 
 def random_start(shape: Sequence[int], patch: Sequence[int], generator: torch.Generator) -> list[int]:
-    """Where a patch begins: anywhere it fits; along an axis shorter than it, centred (a negative start)."""
+    """Return a random start inside the array; along axes shorter than the patch, center it (negative start)."""
     return [
         int(torch.randint(size - wanted + 1, (), generator=generator)) if size > wanted else (size - wanted) // 2
         for size, wanted in zip(shape, patch, strict=True)
@@ -18,7 +18,7 @@ def random_start(shape: Sequence[int], patch: Sequence[int], generator: torch.Ge
 
 
 def start_around(point: Sequence[int], shape: Sequence[int], patch: Sequence[int], generator: torch.Generator) -> list[int]:
-    """Where a patch begins that holds ``point`` at a random place, and stays inside wherever it can."""
+    """Return a random start of a patch that contains ``point`` and, if possible, lies inside the array."""
     start = []
     for where, size, wanted in zip(point, shape, patch, strict=True):
         if size > wanted:
@@ -30,9 +30,9 @@ def start_around(point: Sequence[int], shape: Sequence[int], patch: Sequence[int
 
 
 def cut(array: Tensor, start: Sequence[int], patch: Sequence[int]) -> Tensor:
-    """The patch of (…, *S) that begins at ``start``, zeros where it reaches beyond the array. A copy; (…, *patch).
+    """Return a copy, (…, *patch), of the patch of (…, *S) at ``start``, zero-padded beyond the array.
 
-    Zero is the mean of a normalized image and the background of a mask, and what sliding-window prediction pads with.
+    Zero is the mean of a normalized image, the background of a mask and the padding of sliding-window prediction.
     """
     dims = len(patch)
     result = array.new_zeros((*array.shape[:-dims], *patch))
@@ -46,7 +46,7 @@ def cut(array: Tensor, start: Sequence[int], patch: Sequence[int]) -> Tensor:
 
 
 def foreground_points(mask: Tensor) -> list[Tensor]:
-    """For each class but the background that occurs, up to 4096 of its positions, evenly spread: (n, dims) each."""
+    """Return up to 4096 evenly spaced positions, (n, dims), of each foreground class that occurs."""
     points = []
     for index in torch.unique(mask).tolist():
         if index != 0:

@@ -1,4 +1,4 @@
-"""How long work reports its progress: the interface that front ends implement, and two that show nothing on a screen."""
+"""Progress reports: the interface, a silent implementation, and plain lines for logs."""
 
 import time
 from typing import Any, Protocol, Self, TextIO
@@ -22,7 +22,7 @@ def shown_numbers(row: dict[str, Any]) -> str:
 
 
 class Quiet:
-    """Says nothing."""
+    """Show nothing."""
 
     def say(self, text: str) -> None: ...
 
@@ -35,7 +35,7 @@ class Quiet:
 
 
 class Lines(Quiet):
-    """Plain lines, one every few seconds, for logs and pipes."""
+    """Plain lines for logs and pipes, at most one every few seconds."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Images decoded and prepared once, kept in memory while they fit, and given out as tensors."""
+"""Store of preprocessed images and masks: decoded once, cached in memory or on disk, returned as tensors."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -15,30 +15,29 @@ from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
 
-SIZES_LOOKED_AT = 20  # images that tell how large the others are
+SIZES_SAMPLED = 20  # images whose sizes represent the data set
 
 
 def default_memory_limit() -> int:
-    """A quarter of the machine's memory, in bytes; 4 GiB where the system does not tell."""
+    """Return a quarter of the physical memory in bytes, or 4 GiB if its size is unknown."""
     if not hasattr(os, "sysconf"):
         return 4 * 2**30
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 
 class CaseStore:
-    """The cases that somebody may see, prepared. Asking for any other is an error, and so is asking for its mask.
+    """Preprocessed images and masks, restricted to given cases. Requesting any other image or mask raises an error.
 
-    An image is read and prepared when it is first asked for. It stays in memory as long as all of them take no more
-    than ``memory_limit_bytes``; the others are kept on disk (`hebbseg.data.cache`) and mapped. A mask file is opened
-    when that mask is asked for and at no other time.
+    Images and masks are read and preprocessed on first access. They stay in memory up to ``memory_limit_bytes``; beyond
+    it, they are cached on disk (`hebbseg.data.cache`) and memory-mapped.
 
     Args:
-        source: where cases are read from.
-        preprocessing: what is done to each once.
-        images: ids whose images may be read.
-        masks: ids whose masks may be read.
-        memory_limit_bytes: default a quarter of the machine's memory.
-        folder: where mapped arrays go; default the user's cache folder.
+        source: the data set.
+        preprocessing: resizing and normalization.
+        images: ids of the cases whose images can be read.
+        masks: ids of the cases whose masks can be read.
+        memory_limit_bytes: default: a quarter of the physical memory.
+        folder: folder of the on-disk cache; default: the user's cache folder.
     """
 
     def __init__(
@@ -63,12 +62,12 @@ class CaseStore:
         self._kept: dict[tuple[str, str], Tensor] = {}
         self._points: dict[str, list[Tensor]] = {}
         self._native_shapes: dict[str, tuple[int, ...]] = {}
-        self._used = [0]  # bytes in memory, shared by all that `restricted_to` gives
+        self._used = [0]  # bytes in memory, shared with the stores that `restricted_to` returns
         unknown = sorted((self._image_ids | self._mask_ids) - self._cases.keys())
         if unknown:
             raise HebbsegError(
-                f"{source.name} has no case {unknown[0]!r} ({len(unknown)} such in all). Were files moved after the "
-                "split was drawn? Draw a new one, or put them back."
+                f"{source.name} has no case {unknown[0]!r} ({len(unknown)} missing in total). If files were moved after "
+                "the split was drawn, restore them or draw a new split."
             )
 
     @classmethod
@@ -81,10 +80,10 @@ class CaseStore:
         memory_limit_bytes: int | None = None,
         folder: Path | None = None,
     ) -> "CaseStore":
-        """All a training may see: images of the training side, masks of its labelled and validation cases."""
+        """Return a store of the training and validation images and of the labelled and validation masks."""
         ids = (*training.images, *training.validation)
         if not ids:
-            raise HebbsegError(f"{source.name}: the split has no training image. Draw one with more cases.")
+            raise HebbsegError(f"{source.name}: the split has no training image. Draw a split with more cases.")
         return cls(
             source=source,
             preprocessing=preprocessing or Preprocessing.for_source(source),
@@ -95,8 +94,8 @@ class CaseStore:
         )
 
     def restricted_to(self, source: Source, *, images: Iterable[str], masks: Iterable[str] = ()) -> "CaseStore":
-        """These cases alone, of this source or of one with fewer cases; what is in memory is shared."""
-        some = CaseStore(
+        """Return a store of these cases that shares this store's memory. ``source`` may have fewer cases."""
+        subset = CaseStore(
             source=source,
             preprocessing=self.preprocessing,
             images=images,
@@ -104,55 +103,55 @@ class CaseStore:
             memory_limit_bytes=self.memory_limit_bytes,
             folder=self.folder,
         )
-        some._kept, some._points, some._used = self._kept, self._points, self._used
-        some._native_shapes = self._native_shapes
-        return some
+        subset._kept, subset._points, subset._used = self._kept, self._points, self._used
+        subset._native_shapes = self._native_shapes
+        return subset
 
     def keep(self, case: Case, image: np.ndarray, mask: np.ndarray | None) -> None:
-        """Takes over a case that was decoded already."""
+        """Preprocess and store a case that is already decoded."""
         self._prepared("image", case, lambda: self._prepare_image(case, image))
         if mask is not None:
             self._prepared("mask", case, lambda: self.preprocessing.mask(mask))
 
     def images(self, ids: Sequence[str]) -> Tensor:
-        """(B, C, *S) float32 as the network sees it. Several at once must be of one size."""
+        """Return network input, (B, C, *S) float32. All images must have the same size."""
         return self.preprocessing.to_network(self._stacked([self.image(name) for name in ids], ids))
 
     def masks(self, ids: Sequence[str]) -> Tensor:
-        """(B, *S) class indices, int64, at the size of `images`."""
+        """Return class indices, (B, *S) int64, at the size of `images`."""
         return self._stacked([self.mask(name) for name in ids], ids).long()
 
     def image(self, name: str) -> Tensor:
-        """One image as it is kept, (C, *S), not to be changed; ``preprocessing.to_network`` makes it a network's."""
+        """Return one image as stored, (C, *S); do not modify it. ``preprocessing.to_network`` converts it to network input."""
         case = self._allowed(name, self._image_ids, "image")
         return self._prepared("image", case, lambda: self._prepare_image(case, self.source.image(case)))
 
     def mask(self, name: str) -> Tensor:
-        """One mask as it is kept, (*S) uint8. Not to be changed."""
+        """Return one mask as stored, (*S) uint8; do not modify it."""
         case = self._allowed(name, self._mask_ids, "mask")
         return self._prepared("mask", case, lambda: self.preprocessing.mask(self.source.mask(case)))
 
     def native_shape(self, name: str) -> tuple[int, ...]:
-        """The spatial shape of an image before it was resized."""
+        """Return the spatial shape of an image before resizing."""
         if name not in self._native_shapes:
             case = self._allowed(name, self._image_ids, "image")
             self._native_shapes[name] = self.source.image(case).shape[1:]
         return self._native_shapes[name]
 
     def foreground(self, name: str) -> list[Tensor]:
-        """Some positions of each foreground class of a mask: (n, dims) for each class that occurs."""
+        """Return sampled positions, (n, dims), of each foreground class in the mask."""
         if name not in self._points:
             self._points[name] = foreground_points(self.mask(name))
         return self._points[name]
 
     def fitting(self, patch: Sequence[int], ids: Sequence[str]) -> tuple[int, ...]:
-        """The patch, along each axis no larger than the median size of these images. Reads about 20 of them."""
-        some = ids[:: -(-len(ids) // SIZES_LOOKED_AT)]
-        sizes = np.median([self.image(name).shape[1:] for name in some], axis=0).astype(int)
+        """Return the patch size limited to the median size of about 20 of these images, axis by axis."""
+        sampled = ids[:: -(-len(ids) // SIZES_SAMPLED)]
+        sizes = np.median([self.image(name).shape[1:] for name in sampled], axis=0).astype(int)
         return tuple(min(wanted, int(size)) for wanted, size in zip(patch, sizes, strict=True))
 
     def load(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Reads every image now rather than when it is first needed; ``progress`` is told (done, of how many)."""
+        """Read every image now; ``progress`` is called with (number done, total)."""
         for done, name in enumerate(self.ids, start=1):
             self.image(name)
             if progress is not None:
@@ -161,17 +160,16 @@ class CaseStore:
     def _allowed(self, name: str, allowed: frozenset[str], what: str) -> Case:
         if name not in allowed:
             raise HebbsegError(
-                f"The {what} of case {name!r} is not for this stage: {len(allowed)} {what}s of {self.source.name} may "
-                "be read here. Ask for one of those, or draw another split."
+                f"The {what} of case {name!r} is not available in this stage, which reads {len(allowed)} {what}s of "
+                f"{self.source.name}. Request one of those, or draw another split."
             )
         return self._cases[name]
 
     def _prepare_image(self, case: Case, image: np.ndarray) -> Tensor:
         if image.ndim != self.source.spatial_dims + 1 or len(image) != self.source.channels:
             raise HebbsegError(
-                f"{case.image[0] if case.image else case.id}: an array of shape {image.shape}, expected "
-                f"{self.source.channels} channels and {self.source.spatial_dims} spatial axes like the other cases. "
-                "Convert or remove it."
+                f"{case.image[0] if case.image else case.id}: shape {image.shape}, but the other cases have "
+                f"{self.source.channels} channels and {self.source.spatial_dims} spatial axes. Convert or remove the image."
             )
         self._native_shapes[case.id] = image.shape[1:]
         return self.preprocessing.image(image)
@@ -192,12 +190,12 @@ class CaseStore:
 
     def _key(self, what: str, case: Case) -> str:
         files = case.image if what == "image" else case.mask or ()
-        # Axes and channels follow from the other images of the set, too: one file may be grey today and colour tomorrow.
+        # Axes and channels also depend on the other images: a grayscale image becomes RGB if others are in color.
         settings = {"what": what, "axes": getattr(self.source, "axes", None), **self.preprocessing.describe()}
         if what == "image":
             settings["channels"] = self.source.channels
         else:
-            rule = getattr(self.source, "rule", None)  # generated masks have none: their source's name tells all
+            rule = getattr(self.source, "rule", None)  # None for generated masks
             settings["rule"] = None if rule is None else rule.describe()
         return cache_key(self.source.name, case.id, files, settings)
 
@@ -205,7 +203,7 @@ class CaseStore:
         shapes = {tuple(tensor.shape) for tensor in tensors}
         if len(shapes) != 1:
             raise HebbsegError(
-                f"{len(ids)} cases ({', '.join(list(ids)[:3])} …) of {len(shapes)} different sizes cannot be one "
-                "batch. Give them a common size, cut patches, or ask for one at a time."
+                f"{len(ids)} cases ({', '.join(list(ids)[:3])} …) have {len(shapes)} different sizes and cannot form a "
+                "batch. Resize them to one size, train on patches, or request them one by one."
             )
         return torch.stack(tensors)

@@ -1,9 +1,9 @@
-"""About how long a grid takes: a few updates of each kind of run are timed, and the rest is multiplication."""
+"""Time estimate of a grid: a few updates of each kind of run are timed and extrapolated."""
 
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,69 +21,67 @@ from hebbseg.experiments.stage1_cache import fit_stage1
 from hebbseg.experiments.tasks import Task, dataset_of
 from hebbseg.runs.train import run
 
-UPDATES = 6  # of stage 2 that are timed
-STAGE1_S = 8.0  # of stage 1, at most
+UPDATES = 6  # timed updates of stage 2
+STAGE1_S = 8.0  # time limit for stage 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Seconds of a task: ``fixed`` (reading, testing), and so much for each update and each look at validation cases."""
+    """Seconds of a task: ``fixed`` (reading, testing), and those of each update and each validation."""
 
     fixed: float
     update: float = 0.0
-    look: float = 0.0
+    validation: float = 0.0
 
     def of(self, settings: Settings) -> float:
         updates = settings.finetune.updates
-        return self.fixed + updates * self.update + updates // settings.finetune.validate_every * self.look
+        return self.fixed + updates * self.update + updates // settings.finetune.validate_every * self.validation
 
 
 def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
-    """How many runs there are and are left, how many fits of stage 1 they share, and what they cost, as names and values."""
+    """Return (name, value) rows: the number of runs and stage-1 fits, how many are left to do, and their estimated time."""
     left = left_of(tasks)
     runs = [task for task in tasks if task.kind != "stage1"]
-    fits = [task for task in tasks if task.kind == "stage1"]
-    using = sum(len(task.stage1) for task in runs)
+    runs_left = sum(task.kind != "stage1" for task in left)
+    networks = sum(len(task.stage1) for task in runs)
     facts = [
-        ("runs", f"{len(runs)}, of which {sum(task.kind != 'stage1' for task in left)} are left"),
-        ("stage 1", f"{len(fits)} fits for {using} starts, of which {sum(t.kind == 'stage1' for t in left)} are left"),
+        ("runs", f"{len(runs)} ({runs_left} left)"),
+        ("stage 1", f"{len(tasks) - len(runs)} fits for {networks} networks ({len(left) - runs_left} left)"),
     ]
     if not left:
         return facts
     torch.set_num_threads(threads_per_job(jobs))
     total = 0.0
-    besides: dict[str, float] = {}
-    for like in _alike(left):
-        cost = time_task(like[0], besides)
-        whole = sum(cost.of(task.settings) for task in like)
-        what = f"stage 1 ({like[0].settings.pretrain.init})" if like[0].kind == "stage1" else like[0].settings.finetune.method
-        what = "probe" if like[0].kind == "probe" else what
-        each = f"{cost.update:.2f} s an update, " if cost.update else ""
-        facts.append((what, f"{each}{duration(whole / len(like))} each, {len(like)} left"))
-        total += whole
-    facts.append(("time", f"about {duration(total / jobs)} with {jobs} at a time, {duration(total)} in all"))
+    fixed_costs: dict[str, float] = {}
+    for group in _groups_of_equal_cost(left):
+        first = group[0]
+        cost = time_task(first, fixed_costs)
+        seconds = sum(cost.of(task.settings) for task in group)
+        stage1, method = f"stage 1 ({first.settings.pretrain.init})", first.settings.finetune.method
+        name = {"stage1": stage1, "train": method, "probe": "probe"}[first.kind]
+        per_update = f"{cost.update:.2f} s per update, " if cost.update else ""
+        facts.append((name, f"{per_update}{duration(seconds / len(group))} each, {len(group)} left"))
+        total += seconds
+    facts.append(("time", f"about {duration(total / jobs)} with --jobs {jobs}, {duration(total)} of computation"))
     return facts
 
 
-def time_task(task: Task, besides: dict[str, float] | None = None) -> Cost:
-    """Begins the task in a folder that is thrown away, and stops when enough is known.
+def time_task(task: Task, fixed_costs: dict[str, float]) -> Cost:
+    """Start the task in a temporary folder and stop as soon as its cost is known.
 
     Args:
-        besides: seconds of reading and testing by what they depend on, which is not the method: looked up and added to,
-            so that volumes are tested once and not once for every method.
+        fixed_costs: seconds of reading and testing, which do not depend on the method; reused and extended, so that test
+            cases are evaluated once and not once per method.
     """
-    besides = {} if besides is None else besides
-    timers: dict[str, Callable[[Task, Path], Cost]] = {
-        "stage1": _time_stage1,
-        "train": lambda task, folder: _time_run(task, folder, besides),
-        "probe": _time_probe,
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        return timers[task.kind](task, Path(folder) / "timed")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "timed"
+        if task.kind == "stage1":
+            return _time_stage1(task, folder)
+        return _time_probe(task, folder) if task.kind == "probe" else _time_run(task, folder, fixed_costs)
 
 
-def _alike(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Tasks that cost the same, together: repetitions, label regimes, and runs that differ in their number of updates."""
+def _groups_of_equal_cost(tasks: Sequence[Task]) -> list[list[Task]]:
+    """Group tasks that differ only in repetition, label regime or number of updates."""
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         settings = _one_repetition(task.settings)
@@ -102,19 +100,19 @@ class _Enough(Exception):
 
 
 class _Clock(Quiet):
-    """When each step of a stage ended; `_Enough` after so many seconds or steps of it."""
+    """Records when each step of a stage ends; raises `_Enough` at the limit of seconds or steps."""
 
     def __init__(self, stage: str, *, limit_s: float = math.inf, limit_steps: float = math.inf) -> None:
         self.stage = stage
         self.limit_s, self.limit_steps = limit_s, limit_steps
-        self.begun = time.monotonic()
+        self.start = time.monotonic()
         self.ends: list[float] = []
         self.total = 0
 
     def step(self, stage: str, done: int, total: int, row: dict[str, Any]) -> None:
         if stage != self.stage:
             return
-        self.ends.append(time.monotonic() - self.begun)
+        self.ends.append(time.monotonic() - self.start)
         self.total = total
         if self.ends[-1] - self.ends[0] > self.limit_s or len(self.ends) >= self.limit_steps:
             raise _Enough
@@ -124,25 +122,25 @@ def _from_scratch(task: Task, **changes: Any) -> Settings:
     return task.settings.changed(init="random", init_options={}, time_budget_s=None, **changes)
 
 
-def _time_run(task: Task, folder: Path, besides: dict[str, float]) -> Cost:
-    like = _one_repetition(task.settings)
-    known = f"{like.data} {like.network} {like.finetune.precision} {like.finetune.tta}"
+def _time_run(task: Task, folder: Path, fixed_costs: dict[str, float]) -> Cost:
+    settings = _one_repetition(task.settings)
+    key = f"{settings.data} {settings.network} {settings.finetune.precision} {settings.finetune.tta}"
     dataset = dataset_of(task.settings)
-    clock = _Clock("stage 2", limit_steps=UPDATES if known in besides else math.inf)
+    clock = _Clock("stage 2", limit_steps=UPDATES if key in fixed_costs else math.inf)
     with suppress(_Enough):
         run(_from_scratch(task, updates=UPDATES), folder, dataset=dataset, reporter=clock)
-    whole = time.monotonic() - clock.begun
-    # The first update warms up, and the last one is followed by a look at the validation cases, if there are any.
+    elapsed = time.monotonic() - clock.start
+    # The first update is a warm-up; the last one is followed by a validation if there are validation cases.
     steps = [b - a for a, b in zip(clock.ends, clock.ends[1:], strict=False)]
     update = median(steps[:-1])
-    fixed = besides.setdefault(known, whole - UPDATES * update)
-    return Cost(fixed=fixed, update=update, look=max(0.0, steps[-1] - update))
+    fixed = fixed_costs.setdefault(key, elapsed - UPDATES * update)
+    return Cost(fixed=fixed, update=update, validation=max(0.0, steps[-1] - update))
 
 
 def _time_probe(task: Task, folder: Path) -> Cost:
-    dataset, begun = dataset_of(task.settings), time.monotonic()
+    dataset, start = dataset_of(task.settings), time.monotonic()
     probe(_from_scratch(task), folder, dataset=dataset, reporter=Quiet())
-    return Cost(fixed=time.monotonic() - begun)
+    return Cost(fixed=time.monotonic() - start)
 
 
 def _time_stage1(task: Task, folder: Path) -> Cost:
@@ -152,4 +150,4 @@ def _time_stage1(task: Task, folder: Path) -> Cost:
     except _Enough:
         step = (clock.ends[-1] - clock.ends[0]) / (len(clock.ends) - 1)
         return Cost(fixed=clock.ends[0] + step * clock.total)
-    return Cost(fixed=time.monotonic() - clock.begun)
+    return Cost(fixed=time.monotonic() - clock.start)

@@ -1,4 +1,4 @@
-"""Where the data sets of a recipe are on this machine."""
+"""Location of a recipe's data sets on this machine."""
 
 import os
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ VARIABLE = "HEBBSEG_DATA"
 
 
 def data_roots(given: Path | None, recipe: Path) -> list[Path]:
-    """The folders that hold data: ``--data-root``, else HEBBSEG_DATA, else the recipe's folder and the current one."""
+    """Return the folders to search: ``--data-root``, else HEBBSEG_DATA, else the recipe's folder and the current one."""
     if given is None and os.environ.get(VARIABLE):
         given = Path(os.environ[VARIABLE])
     return [recipe.parent, Path()] if given is None else [given]
 
 
 def locate(source: str, roots: Sequence[Path]) -> str:
-    """The source with the whole path of its folder: ``glas:glas`` → ``glas:/data/glas``. Raises if it is not there."""
+    """Return the source with an absolute path: ``glas:glas`` → ``glas:/data/glas``. Raise an error if it does not exist."""
     kind, colon, place = source.partition(":")
     if not colon:
         kind, place = "", source
@@ -27,7 +27,7 @@ def locate(source: str, roots: Sequence[Path]) -> str:
     if kind == "phantom":
         from hebbseg.data.sources.phantom import phantom
 
-        phantom(place)  # says what is wrong with its options
+        phantom(place)  # raises an error if an option is invalid
         return source
     paths = [(root / Path(place).expanduser()).absolute() for root in roots]
     path = next((path for path in paths if path.exists()), None)
@@ -36,13 +36,13 @@ def locate(source: str, roots: Sequence[Path]) -> str:
         hint = f" {did_you_mean(paths[0].name, sorted(near))}" if near else ""
         raise HebbsegError(
             f"source = {source!r}: {' and '.join(dict.fromkeys(map(str, paths)))} not found.{hint} Download the data set, or "
-            f"set --data-root or {VARIABLE} to the folder that holds it."
+            f"set --data-root or {VARIABLE} to the folder that contains it."
         )
     resolved = os.path.normpath(path)
     return f"{kind}:{resolved}" if kind else resolved
 
 
 def identity(name: str, source: str) -> str:
-    """What tells this data set apart from others, wherever it lies: its name, and all that describes a generated one."""
+    """Return what identifies a data set on every machine: its name, or the specification of a generated one."""
     kind, colon, _ = source.partition(":")
     return source if kind == "phantom" else f"{kind}{colon}{name}"

@@ -1,4 +1,4 @@
-"""From a recipe to the list of its runs: settings, ids, and which weights of stage 1 they share."""
+"""The runs of a recipe: their settings, ids and shared stage-1 weights."""
 
 import hashlib
 import itertools
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hebbseg.config import Settings, make_settings
+from hebbseg.config import FLAT_NAMES, OLD_NAMES, Settings, former_options, make_settings
 from hebbseg.data.splits.draw import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import identity, locate
@@ -21,11 +21,13 @@ from hebbseg.pretraining.initializers import check_init, is_initializer
 from hebbseg.runs.preflight import check_network
 
 WITHOUT_STAGE_1 = frozenset({"random"})
+OLD_SPELLING = {new: old for old, new in OLD_NAMES.items()}
+LATER_SETTINGS = ("rule_options", "network", "network_options", "layers")  # added after version 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage1Fit:
-    """Weights of stage 1 that runs begin with: those of network 0, or 1, 2, … for methods that have several."""
+    """Stage-1 weights of one network: number 0, or 1, 2, … for methods with several networks."""
 
     key: str
     settings: Settings
@@ -37,11 +39,9 @@ class GridRun:
     """One run of a grid.
 
     Args:
-        id: readable, and the same wherever the recipe is run.
-        kind: train or probe.
-        settings: all resolved.
-        note: goes into run.json as "grid".
-        stage1: what has to be there before it begins.
+        id: readable, and the same on every machine.
+        note: the value of "grid" in run.json.
+        stage1: fits that must be finished before the run starts.
     """
 
     id: str
@@ -52,16 +52,16 @@ class GridRun:
 
 
 def plan(recipe: Recipe, roots: Sequence[Path]) -> list[GridRun]:
-    """All runs of a recipe, one repetition (seed, fold) after the other; raises if any of them could not be begun."""
+    """Return all runs of a recipe, ordered by repetition (seed, fold); raise an error if any of them cannot start."""
     runs = _runs(recipe, _locate_all(recipe, roots))
     for run in runs:
         try:
             _check(run.settings, run.kind)
         except HebbsegError as error:
             raise HebbsegError(f"{_where(recipe, run.note['dataset'], run.note['arm'])}: {error}") from None
-    _refuse_twins(recipe, runs)
+    _check_distinct(recipe, runs)
     runs = [replace(run, stage1=_stage1(run, recipe)) for run in runs]
-    # Repetitions vary slowest: whatever is done when somebody looks, or stops, is a whole comparison.
+    # Repetitions vary slowest, so that a partial grid contains complete comparisons.
     return sorted(runs, key=lambda run: (run.settings.seed, run.settings.data.fold or 0))
 
 
@@ -74,18 +74,18 @@ def _locate_all(recipe: Recipe, roots: Sequence[Path]) -> dict[str, str]:
             errors[name] = str(error)
     for name, message in errors.items():
         others = "".join(f" --data {found}" for found in places)
-        hint = f" To run the other data sets only:{others}." if others else ""
+        hint = f" To run only the other data sets:{others}." if others else ""
         raise HebbsegError(f"Recipe {recipe.name}, [data.{name}]: {message}{hint}")
     return places
 
 
 def notes_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """{id: note} of all runs of a recipe, wherever its data are, and if they are no longer anywhere."""
+    """Return {id: note} of all runs of a recipe, whether or not its data exist."""
     return {run.id: run.note for run in _runs(recipe, {name: data.source for name, data in recipe.data.items()})}
 
 
 def _runs(recipe: Recipe, places: dict[str, str]) -> list[GridRun]:
-    """Each once: an arm that leaves out an axis comes again for each of its values."""
+    """Return each run once: an arm that drops an axis has the same run at each of its values."""
     runs = {}
     for name, place in places.items():
         axes = recipe.axes_of(name)
@@ -118,42 +118,51 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     }
     note |= {"baseline": recipe.baseline} if recipe.baseline else {}
     note |= {"gain_over": arm.gain_over} if arm.gain_over else {}
-    facts = _facts(settings, recipe, data)
+    facts = _identifying(settings, recipe, data)
     if recipe.kind == "train" and settings.finetune.method == AUTO:
-        # What it stands for is a default, too; whether all images have masks is not known yet.
-        facts["method"] = auto_method(unlabelled=1, network=settings.network.name)
+        # A change of the default method changes the id; whether all images have masks is not known yet.
+        method, options = auto_method(unlabelled=1, network=settings.network.name)
+        facts["method"] = (method, former_options(method, options))
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
     readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")
-    return GridRun(
-        id=f"{readable[:80]}-{_hash({'kind': recipe.kind} | facts)}",
-        kind=recipe.kind,
-        settings=settings,
-        note=note,
-    )
+    digest = _hash({"kind": recipe.kind} | facts)
+    return GridRun(id=f"{readable[:80]}-{digest}", kind=recipe.kind, settings=settings, note=note)
 
 
 _SHORT = {"labelled": "", "seed": "s", "fold": "f", "temperature": "t"}
 
 
 def _stage1(run: GridRun, recipe: Recipe) -> tuple[Stage1Fit, ...]:
-    """None where there is no stage 1, or where it is a file that exists already."""
+    """Return the fits a run needs: none without stage 1, or if --init names a weights file."""
     settings = run.settings
     if settings.pretrain.init in WITHOUT_STAGE_1 or not is_initializer(settings.pretrain.init):
         return ()
     method = WITH_UNLABELLED if settings.finetune.method == AUTO else settings.finetune.method
     networks = method_class(method).networks if run.kind == "train" else 1
-    # Stage 1 sees no mask and ends before stage 2 begins.
-    facts = _facts(settings.changed(labelled="0"), recipe, run.note["dataset"])
-    del facts["finetune"]
+    # Stage 1 depends neither on masks nor on settings of stage 2.
+    facts = _identifying(settings, recipe, run.note["dataset"])
+    of_stage2 = {OLD_SPELLING.get(name, name) for name, (section, _, _) in FLAT_NAMES.items() if section == "finetune"}
+    facts = {name: value for name, value in facts.items() if name not in of_stage2 | {"labelled"}}
     return tuple(
-        Stage1Fit(key=f"{settings.pretrain.init}-{_hash(facts | {'number': n})}", settings=settings, network=n)
+        Stage1Fit(
+            key=f"{settings.pretrain.init}-{_hash(facts | {'network': [n, facts['network']] if 'network' in facts else n})}",
+            settings=settings,
+            network=n,
+        )
         for n in range(networks)
     )
 
 
-def _facts(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any]:
-    """What a result follows from, the same on every machine; with the defaults, so that a changed one is another run."""
-    return settings.changed(data=identity(data, recipe.data[data].source)).identity()
+def _identifying(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any]:
+    """Return all settings a result depends on, defaults included; the same on every machine.
+
+    To keep the ids of version 0.1, settings have their names of that version, and later ones are omitted at their default.
+    """
+    flat = settings.changed(data=identity(data, recipe.data[data].source)).flat(relevant=True)
+    flat |= {name: getattr(settings.hardware, name) for name in ("devices", "num_nodes")}
+    flat["method_options"] = former_options(settings.finetune.method, settings.finetune.method_options)
+    defaults = {name: FLAT_NAMES[name][2].get_default(call_default_factory=True) for name in LATER_SETTINGS}
+    return {OLD_SPELLING.get(n, n): value for n, value in flat.items() if n not in defaults or value != defaults[n]}
 
 
 def _hash(facts: dict[str, Any]) -> str:
@@ -161,36 +170,34 @@ def _hash(facts: dict[str, Any]) -> str:
 
 
 def _check(settings: Settings, kind: str) -> None:
-    """All that can be known to be wrong without a look at the data."""
-    if Regime.parse(settings.data.labelled).is_nothing:
-        raise HebbsegError(f"labelled={settings.data.labelled}: no run of a grid can do without masks. Ask for one at least.")
+    """Raise an error for settings that are invalid for any data."""
+    data, network = settings.data, settings.network.name
+    if Regime.parse(data.labelled).is_nothing:
+        raise HebbsegError(f"labelled={data.labelled}: a run of a grid needs labelled images. Set labelled to at least 1.")
     if kind == "probe" and settings.hardware.devices * settings.hardware.num_nodes > 1:
-        raise HebbsegError("a probe is done in one process. Leave devices and num_nodes out.")
-    network = settings.network.name
+        raise HebbsegError("A probe runs in one process. Remove devices and num_nodes.")
     if kind == "probe" and network != UNET:
-        raise HebbsegError(f"a probe reads the levels of the UNet, and network={network} has none. Leave it out.")
+        raise HebbsegError(f"network={network}: a probe needs the levels of network={UNET}. Remove network.")
     check_network(settings)
     check_method(settings.finetune.method, settings.finetune.method_options, network=network)
     make_rule(settings.pretrain)
     check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
-    if settings.data.fold is not None and settings.data.folds is None:
-        raise HebbsegError(f"fold={settings.data.fold}: of how many? Say so in the settings, as in folds = 10.")
-    if settings.data.folds is not None and settings.data.fold is not None and not 0 <= settings.data.fold < settings.data.folds:
-        raise HebbsegError(f"fold={settings.data.fold}, folds={settings.data.folds}: allowed is fold from 0 to folds - 1.")
-    if settings.data.folds is not None and settings.data.test != "auto":
+    if data.fold is not None and data.folds is None:
+        raise HebbsegError(f"fold={data.fold}: the number of folds is not set. Add it to [settings], as in folds = 10.")
+    if data.folds is not None and data.fold is not None and not 0 <= data.fold < data.folds:
+        raise HebbsegError(f"fold={data.fold}, folds={data.folds}: fold must be from 0 to folds - 1.")
+    if data.folds is not None and data.test != "auto":
         raise HebbsegError(
-            f"folds={settings.data.folds} and test={settings.data.test!r}: a fold is the test side already. "
-            "Leave one of them out."
+            f"folds={data.folds} and test={data.test!r}: with folds, each fold is the test set once. Remove one of the two."
         )
 
 
-def _refuse_twins(recipe: Recipe, runs: list[GridRun]) -> None:
+def _check_distinct(recipe: Recipe, runs: list[GridRun]) -> None:
     seen: dict[str, GridRun] = {}
     for run in runs:
-        digest = run.id.rsplit("-", 1)[1]
-        other = seen.setdefault(digest, run)
+        other = seen.setdefault(run.id.rsplit("-", 1)[1], run)
         if other is not run:
             raise HebbsegError(
-                f"Recipe {recipe.name}: arms {other.note['arm']!r} and {run.note['arm']!r} come to the same settings on data "
-                f"{run.note['dataset']} ({run.note['axes']}). Leave one of them out, or change what should differ."
+                f"Recipe {recipe.name}: arms {other.note['arm']!r} and {run.note['arm']!r} have the same settings on data "
+                f"{run.note['dataset']} ({run.note['axes']}). Remove one of them, or change the setting that should differ."
             )

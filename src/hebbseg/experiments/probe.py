@@ -1,4 +1,4 @@
-"""A run without stage 2: how much of the segmentation a linear layer reads from the features of stage 1."""
+"""Linear probe of stage 1: a run without stage 2 that fits a linear layer to the features of each level."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +34,9 @@ def probe(
     notes: Mapping[str, Any] | None = None,
     resume: bool = False,
 ) -> dict[str, Any]:
-    """Stage 1, then a linear layer per level, fitted on the labelled training cases and measured on the test cases.
+    """Run stage 1, fit a linear layer per level on the labelled training cases and evaluate it on the test cases.
 
-    Leaves run.json, split.json, pretrain.json and summary.json (see `hebbseg.experiments`) in ``out``.
+    Writes run.json, split.json, pretrain.json and summary.json (see `hebbseg.experiments`) to ``out`` and returns the summary.
     """
     source = dataset.source
     split = draw_split(settings, source)

@@ -1,4 +1,4 @@
-"""Carries out a grid: what is done is skipped, what was cut goes on, and one failure never stops the rest."""
+"""Scheduler of a grid: skips finished tasks, resumes interrupted ones, and continues after a failure."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,14 +11,14 @@ from hebbseg.experiments.grid import GridRun
 from hebbseg.experiments.tasks import Outcome, Task, described, is_done, take_over
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
 
-RETRIES = 2  # of a task whose worker is lost
+RETRIES = 2  # after the loss of a worker
 POLL_S = 0.5
-STOPPING_S = 60.0  # for tasks under way to save their state
+STOPPING_S = 60.0  # for running tasks to save their state
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a grid ended: tasks done before, done now, and failed with what they said."""
+    """Result of a grid: the number of tasks done before and done now, and the failed ones with their outcome."""
 
     before: int
     now: int
@@ -26,22 +26,13 @@ class Result:
 
 
 def tasks_of(runs: Sequence[GridRun], out: Path) -> list[Task]:
-    """The runs as tasks, each behind the fits of stage 1 it needs; a fit that several need comes once."""
+    """Return the runs as tasks, each after the stage-1 fits it needs; a shared fit appears once."""
     tasks: dict[str, Task] = {}
     for run in runs:
         for fit in run.stage1:
-            folder = out / "stage1" / fit.key
-            tasks.setdefault(
-                f"stage1-{fit.key}",
-                Task(
-                    id=f"stage1-{fit.key}",
-                    kind="stage1",
-                    settings=fit.settings,
-                    folder=folder,
-                    out=out,
-                    network=fit.network,
-                ),
-            )
+            name, folder = f"stage1-{fit.key}", out / "stage1" / fit.key
+            task = Task(id=name, kind="stage1", settings=fit.settings, folder=folder, out=out, network=fit.network)
+            tasks.setdefault(name, task)
         tasks[run.id] = Task(
             id=run.id,
             kind=run.kind,
@@ -55,14 +46,14 @@ def tasks_of(runs: Sequence[GridRun], out: Path) -> list[Task]:
 
 
 def left_of(tasks: Sequence[Task]) -> list[Task]:
-    """What is still to do: runs that are not done, and the fits of stage 1 that those need."""
+    """Return the unfinished runs and the unfinished stage-1 fits they need."""
     runs = {task.id: task for task in tasks if task.kind != "stage1" and not is_done(task)}
     needed = {folder for run in runs.values() for folder in run.stage1}
     return [task for task in tasks if task.id in runs or (task.folder in needed and not is_done(task))]
 
 
 class Board(Protocol):
-    """Follows a grid: told of every task that begins, ends or cannot begin."""
+    """Progress display of a grid, notified when a task starts, ends or cannot start."""
 
     def begun(self, task: Task) -> None: ...
 
@@ -74,15 +65,14 @@ class Board(Protocol):
 
 
 MakeBoard = Callable[[Sequence[Task], dict[str, float | None], int], AbstractContextManager[Board]]
-"""Gets all tasks of the grid, those done before with their seconds, and how many run at once."""
+"""Called with all tasks of the grid, the seconds of those done before, and the number of parallel tasks."""
 
 
 def run_tasks(tasks: Sequence[Task], executor: Executor, make_board: MakeBoard) -> Result:
-    """All tasks that are not done; raises `Interrupted` after Ctrl-C, when everything under way is saved."""
+    """Run all unfinished tasks; after Ctrl-C, raise `Interrupted` as soon as running tasks have saved their state."""
     left = left_of(tasks)
     ids = {task.id for task in left}
-    runs_left = [task for task in left if task.kind != "stage1"]
-    needed = {folder for run in runs_left for folder in run.stage1}
+    needed = {folder for run in left for folder in run.stage1}
     counted = [task for task in tasks if task.kind != "stage1" or task.folder in needed]
     for task in tasks:
         if task.kind != "stage1" and task.id not in ids:
@@ -97,7 +87,7 @@ def run_tasks(tasks: Sequence[Task], executor: Executor, make_board: MakeBoard) 
 
 
 class _Schedule:
-    """The list of tasks to do, and what is under way."""
+    """The waiting, running and failed tasks."""
 
     def __init__(self, left: Sequence[Task], executor: Executor, board: Board) -> None:
         self.waiting = {task.id: task for task in left}
@@ -113,23 +103,23 @@ class _Schedule:
                 self.executor.submit(self.waiting.pop(task.id))
                 self.running[task.id] = task
                 self.board.begun(task)
-            if self.running:  # nothing is, if all that was left waits for something that failed
+            if self.running:  # none if all remaining tasks depend on a failed one
                 self._collect(POLL_S)
         if request.made:
             self._stop()
         return self.failed
 
     def _next(self) -> Task | None:
-        """The first task whose weights of stage 1 are there; tasks that wait for failed ones fail with them."""
-        coming = {task.folder for task in (*self.waiting.values(), *self.running.values()) if task.kind == "stage1"}
+        """Return the first task whose stage-1 weights exist; tasks that need a failed fit fail, too."""
+        pending = {task.folder for task in (*self.waiting.values(), *self.running.values()) if task.kind == "stage1"}
         broken = {task.folder: task for task, _ in self.failed.values()}
         for task in list(self.waiting.values()):
             cause = next((broken[folder] for folder in task.stage1 if folder in broken), None)
             if cause is not None:
-                message = f"its stage 1 failed, see {cause.log}"
+                message = f"stage 1 failed, see {cause.log}"
                 self.failed[task.id] = (self.waiting.pop(task.id), Outcome(status="failed", message=message))
                 self.board.blocked(task)
-            elif not coming & set(task.stage1):
+            elif not pending & set(task.stage1):
                 return task
         return None
 
@@ -138,13 +128,13 @@ class _Schedule:
             del self.running[task.id]
             again = False
             if outcome.status == "stopped" and not stopping:
-                # Not by us: whoever did it (TERM to a worker, a machine that is shut down) did not ask the grid to end.
-                outcome = replace(outcome, status="lost", message="its worker was told to end (SIGTERM), not by the grid")
+                # The signal went to the worker (`kill`, machine shutdown), not to the grid.
+                outcome = replace(outcome, status="lost", message="the worker process received SIGTERM from outside the grid")
             if outcome.status == "lost":
                 self.losses[task.id] = self.losses.get(task.id, 0) + 1
                 again = self.losses[task.id] <= RETRIES and not stopping
             if again:
-                # First in the list: it is half done.
+                # First in the queue, as it is partly done.
                 self.waiting = {task.id: task} | self.waiting
             elif outcome.status in ("failed", "lost"):
                 self.failed[task.id] = (task, outcome)

@@ -1,7 +1,7 @@
-"""Stage 1 done once for all runs that begin with the same weights.
+"""Stage-1 weights computed once for all runs that share them.
 
-The weights follow from the data, the training images, the settings of stage 1, the network and its seed; regimes and
-methods of stage 2 share them. They lie in one file, written whole or not at all, with what a run reports of its stage 1.
+They depend on the training images, the settings of stage 1, the network and its seed, not on the label regime or the
+method of stage 2. One file, written atomically, holds them with the history and diagnostics of stage 1.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ from hebbseg.training.interrupt import interrupt_requests
 
 
 def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Dataset, reporter: Reporter) -> None:
-    """Stage 1 of network number ``network`` (from 1 on for methods with several), resumable; leaves `WEIGHTS` in ``folder``."""
-    # Without masks, as stage 1 needs none: a regime that the data are too few for is the matter of the runs that ask for it.
+    """Run stage 1 of network number ``network`` (see `Stage1Fit`), resumable, and write `WEIGHTS` to ``folder``."""
+    # Without masks: too few of them for a label regime is an error of the runs in that regime only.
     training = draw_split(settings.changed(labelled="0"), dataset.source).training
     fabric = make_fabric(settings)
     classes = len(dataset.source.classes)
@@ -46,7 +46,7 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Datas
             described = {
                 "network": context.network_options(classes),
                 "images": _images_hash(training),
-                # As text: the order of rows' columns and of layers is theirs, and a description is sorted.
+                # As text, which keeps the order of columns and layers: metadata keys are sorted.
                 "report": json.dumps({"history": first.history, "diagnostics": as_dict(first.diagnostics)}),
             }
             save_model(files / WEIGHTS, made.state_dict(), described)
@@ -55,15 +55,15 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Datas
 
 
 def cached_weights(folders: Sequence[Path]) -> Initialize:
-    """Gives a run the weights that `fit_stage1` left in these folders, one for each network."""
+    """Return an initializer that loads the weights `fit_stage1` wrote to these folders, one per network."""
 
     def initialize(context: RunContext, network: int) -> tuple[nn.Module, Initialized]:
         path = folders[network] / WEIGHTS
         weights, described = load_model(path)
         if described["images"] != _images_hash(context.training):
             raise HebbsegError(
-                f"{path}: these weights were learned from other training images than this run has: the data have changed "
-                "since. Restore them, or choose another output folder."
+                f"{path}: these weights were trained on different training images than those of this run, as the data have "
+                "changed. Restore the data, or choose another output folder with -o."
             )
         made = build_network(**context.network_options(len(context.source.classes))).to(context.fabric.device)
         made.load_state_dict(weights)

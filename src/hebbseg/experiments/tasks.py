@@ -1,4 +1,4 @@
-"""One piece of a grid's work, as a worker does it: found done or done now, resumed where it was cut, logged."""
+"""Tasks of a grid, as a worker executes them: resumable, locked and logged."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from hebbseg.data.progress import Lines
 from hebbseg.errors import HebbsegError
 from hebbseg.training.interrupt import Interrupted
 
-if TYPE_CHECKING:  # a driver needs none of what comes with it
+if TYPE_CHECKING:  # imports torch, which the driver does not need
     from hebbseg.runs.dataset import Dataset
 
 WEIGHTS = "weights.safetensors"
@@ -32,14 +32,12 @@ class Task:
     """A fit of stage 1 or a run.
 
     Args:
-        id: of the task, its log and its lock.
-        kind: what is done.
-        settings: resolved.
-        folder: of the result.
-        out: of the grid.
-        stage1: folders of the weights it begins with, one per network; none computes them in the run.
-        network: which one a fit of stage 1 is for.
-        note: goes into run.json as "grid".
+        id: also names the log and the lock.
+        folder: where the result is written.
+        out: the output folder of the grid.
+        stage1: folders of the initial weights, one per network; if empty, the run computes them.
+        network: number of the network a stage-1 fit is for.
+        note: the value of "grid" in run.json.
     """
 
     id: str
@@ -58,10 +56,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a task ended, and how long it took itself.
-
-    ``lost``: its worker died; ``stopped``: somebody asked it to stop, and its state is saved.
-    """
+    """Result of a task. ``lost``: its worker died; ``stopped``: stopped on request, with its state saved."""
 
     status: Status
     message: str = ""
@@ -75,7 +70,7 @@ def is_done(task: Task) -> bool:
 
 
 def described(folder: Path) -> dict[str, Any]:
-    """run.json of a run, or nothing where there is none that can be read."""
+    """Return run.json of a run, or an empty dict if there is no readable one."""
     try:
         description = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -84,24 +79,24 @@ def described(folder: Path) -> dict[str, Any]:
 
 
 def take_over(task: Task) -> None:
-    """Lets a run that is done count for the recipe that asks for it now; another may have done it."""
+    """Assign a finished run, perhaps of another recipe, to the current one."""
     description = described(task.folder)
     if description.get("grid") != task.note:
         write_json(task.folder / "run.json", description | {"grid": task.note})
 
 
 def carry_out(task: Task) -> Outcome:
-    """Does the task; whatever goes wrong with it becomes an outcome, and its log tells."""
+    """Execute the task and return its outcome; errors are logged, not raised."""
     status: Status = "done"
     message = ""
     with _logged(task) as log, _alone(task):
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             if not is_done(task):
                 if task.settings.hardware.devices * task.settings.hardware.num_nodes > 1:
-                    from hebbseg.experiments.executors.multi_process import perform_apart
+                    from hebbseg.experiments.executors.multi_process import perform_in_processes
 
-                    perform_apart(task)
+                    perform_in_processes(task)
                 else:
                     perform(task)
         except Interrupted as stop:
@@ -112,11 +107,11 @@ def carry_out(task: Task) -> Outcome:
             if not isinstance(error, HebbsegError):
                 message = f"{type(error).__name__}: {error}"
             traceback.print_exc(file=log)
-        return Outcome(status=status, message=message, seconds=time.monotonic() - begun)
+        return Outcome(status=status, message=message, seconds=time.monotonic() - start)
 
 
 def perform(task: Task) -> None:
-    """Does the task in this process, and in the further ones that its settings ask for."""
+    """Execute the task in this process and in those that Fabric starts for further devices."""
     from hebbseg.experiments.probe import probe
     from hebbseg.experiments.stage1_cache import cached_weights, fit_stage1
     from hebbseg.runs.train import run
@@ -126,8 +121,9 @@ def perform(task: Task) -> None:
     if task.kind == "stage1":
         fit_stage1(settings, task.network, task.folder, dataset=dataset, reporter=reporter)
         return
-    _clear_unbegun(task.folder)
-    _follow_data(task)
+    if task.folder.exists() and not all((task.folder / name).exists() for name in ("run.json", "split.json")):
+        shutil.rmtree(task.folder)  # killed before it recorded its settings and split
+    _update_data_path(task)
     do = run if task.kind == "train" else probe
     do(
         settings,
@@ -140,17 +136,8 @@ def perform(task: Task) -> None:
     )
 
 
-def _clear_unbegun(folder: Path) -> None:
-    """Removes what is left of a run that was killed before it had written down what it is."""
-    if folder.exists() and not ((folder / "run.json").exists() and (folder / "split.json").exists()):
-        shutil.rmtree(folder)
-
-
-def _follow_data(task: Task) -> None:
-    """Lets a run that was cut go on where its data are now: its id has the name of the data set, which may lie anywhere.
-
-    Whether they are the same cases, the hash of the split says.
-    """
+def _update_data_path(task: Task) -> None:
+    """Resume an interrupted run although its data were moved; the hash of the split shows whether the cases are the same."""
     description = described(task.folder)
     before = description.get("settings")
     if isinstance(before, dict) and before.get("data") != task.settings.data.source:
@@ -159,7 +146,7 @@ def _follow_data(task: Task) -> None:
 
 
 def dataset_of(settings: Settings) -> "Dataset":
-    """The data of a task, decoded once for all tasks on them that a worker gets in a row, whatever their split."""
+    """Return the data of a task, decoded once for consecutive tasks of a worker on the same data."""
     unsplit = DataSettings(source=settings.data.source)
     split = ("labelled", "protocol", "folds", "fold", "test", "split_seed", "patch")
     return _dataset(settings.data.model_copy(update={name: getattr(unsplit, name) for name in split}))
@@ -182,7 +169,7 @@ def _logged(task: Task) -> Iterator[TextIO]:
 
 @contextmanager
 def _alone(task: Task) -> Iterator[None]:
-    """Waits until no other process is at this task; a process that dies gives its lock back."""
+    """Wait until no other process executes this task; the lock of a process that dies is released."""
     folder = task.out / ".locks"
     folder.mkdir(exist_ok=True)
     with FileLock(folder / f"{task.id}.lock"):

@@ -1,13 +1,13 @@
-"""How a layer's small map, large map and weights belong together, without ever building a matrix of patches.
+"""Geometry of convolutions and transposed convolutions, without an explicit patch matrix (im2col).
 
-A convolution leads from a large map to a small one, a transposed convolution from a small to a large one, and both
-store their weights as W[small channel, large channel of the group, *offset]. Seen this way they are one thing:
-each position n of the small map has a *patch* u_n[l, κ] in the large map, and
+A convolution maps a large map to a small map, a transposed convolution a small map to a large map. Both store their
+weights as W[small channel, large channel of the group, *offset κ]. Each position n of the small map has a *patch*
+u_n[l, κ] in the large map, and
 
     corr(a, b)[i, l, κ] = Σ_n a_n[i] · b_n[l, κ]
 
-is the weight gradient of the convolution large → small with `a` as the output's gradient and `b` as its input,
-which every backend computes directly for all strides, paddings, dilations and groups, in 1D, 2D and 3D.
+is the weight gradient of the convolution large → small with `a` as the output gradient and `b` as the input. The backend
+computes it for any stride, padding, dilation and number of groups, in 1D, 2D and 3D.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ SUPPORTED = "Conv1d/2d/3d, ConvTranspose1d/2d/3d and Linear"
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """The sliding window of one layer; a Linear layer is a convolution with one position per sample."""
+    """The sliding window of a layer; a Linear layer is a convolution with one position per sample."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -34,11 +34,9 @@ class Geometry:
     transposed: bool
 
     @classmethod
-    def of(cls, name: str, layer: nn.Module) -> "Geometry":
-        """Reads the layer's geometry, or says why it has none."""
+    def of(cls, layer: nn.Module) -> "Geometry":
         if isinstance(layer, nn.Linear):
-            one = (1,)
-            return cls(kernel=one, stride=one, padding=(0,), dilation=one, groups=1, transposed=False)
+            return cls(kernel=(1,), stride=(1,), padding=(0,), dilation=(1,), groups=1, transposed=False)
         assert isinstance(layer, _ConvNd)
         return cls(
             kernel=tuple(layer.kernel_size),
@@ -54,9 +52,9 @@ class Geometry:
         return len(self.kernel)
 
     def maps(self, layer: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The (small, large) maps of one call of the layer, batch first, before any padding.
+        """Return the (small, large) maps of a forward pass, before padding.
 
-        Shapes: Linear (…, in) → (N, in, 1); convolutions (B, channels, *positions), the batch added where it was absent.
+        Shapes: Linear (…, C) → (N, C, 1); convolutions (C, *positions) or (B, C, *positions) → (B, C, *positions).
         """
         if isinstance(layer, nn.Linear):
             return y.reshape(-1, y.shape[-1], 1), x.reshape(-1, x.shape[-1], 1)  # (N, out, 1), (N, in, 1)
@@ -65,7 +63,7 @@ class Geometry:
         return (x, y) if self.transposed else (y, x)
 
     def pad(self, layer: nn.Module, large: Tensor) -> Tensor:
-        """The large map with the padding that the window cannot do by itself (reflect, circular, an uneven 'same' …)."""
+        """Apply padding that a convolution cannot apply itself (reflect, circular, asymmetric 'same') to the large map."""
         if self.transposed or not isinstance(layer, _ConvNd):
             return large
         sides = layer._reversed_padding_repeated_twice  # last dimension first, before and after
@@ -74,27 +72,25 @@ class Geometry:
         return F.pad(large, sides, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
 
     def convolution(self, large: Tensor, weight: Tensor) -> Tensor:
-        """The window's products with the weights (S, L, *kernel), without groups: (B, L, *m) → (B, S, *n)."""
+        """Convolve with weights (S, L, *kernel), without groups: (B, L, *m) → (B, S, *n)."""
         return torch.ops.aten.convolution(
             large, weight, None, self.stride, self.padding, self.dilation, False, [0] * self.spatial_dims, 1
         )
 
     def transposed_convolution(self, small: Tensor, weight: Tensor, size: Sequence[int]) -> Tensor:
-        """The weights (S, L, *kernel) spread by the window over a map of the given size: (B, S, *n) → (B, L, *m)."""
-        within = zip(size, small.shape[2:], self.stride, self.padding, self.dilation, self.kernel, strict=True)
-        extra = [m - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for m, n, s, p, d, k in within]
+        """Apply the transposed convolution with weights (S, L, *kernel) and output ``size``: (B, S, *n) → (B, L, *m)."""
+        extra = self._excess(small.shape[2:], size)
         return torch.ops.aten.convolution(small, weight, None, self.stride, self.padding, self.dilation, True, extra, 1)
 
     def correlate(self, small: Tensor, large: Tensor) -> Tensor:
-        """corr(small, large): (B, S, *n), (B, L, *m) → (S, L / groups, *kernel), summed over all samples."""
+        """Return corr(small, large), summed over the batch: (B, S, *n), (B, L, *m) → (S, L / groups, *kernel)."""
         channels, positions = small.shape[1], small.shape[2:]
-        if self.kernel == (1,) and positions == large.shape[2:] == (1,) and self.groups == 1:  # a Linear layer
+        if self.kernel == (1,) and positions == large.shape[2:] == (1,) and self.groups == 1:  # Linear
             return torch.einsum("bsn,bln->sl", small, large).unsqueeze(-1)
         padding = self.padding
         excess = self._excess(positions, large.shape[2:]) if self.transposed else ()
         if any(e >= s for e, s in zip(excess, self.stride, strict=False)):
-            # An output_padding as wide as the stride leaves room for windows that the layer does not have: pad and cut
-            # the large map to just what its windows reach.
+            # With output_padding ≥ stride, the convolution would have extra positions: crop the large map to its windows.
             sides = [(p, p - e) for p, e in zip(padding, excess, strict=True)]
             large = F.pad(large, [side for pair in reversed(sides) for side in pair])
             padding = (0,) * self.spatial_dims
@@ -106,22 +102,17 @@ class Geometry:
         return correlation
 
     def _excess(self, positions: Sequence[int], size: Sequence[int]) -> list[int]:
-        """By how much the padded large map goes beyond its last window, along each axis."""
-        reach = [
-            (n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(positions, self.stride, self.dilation, self.kernel, strict=True)
-        ]
-        return [m + 2 * p - r for m, p, r in zip(size, self.padding, reach, strict=True)]
+        """Return the size of the padded large map beyond its last window, per axis."""
+        axes = zip(positions, size, self.stride, self.padding, self.dilation, self.kernel, strict=True)
+        return [m + 2 * p - ((n - 1) * s + d * (k - 1) + 1) for n, m, s, p, d, k in axes]
 
     def window_sums(self, large: Tensor, small_size: tuple[int, ...]) -> Tensor:
-        """Σ_n b_n[l, κ] for each group: (B, L, *m) → (groups, L / groups, *kernel)."""
-        total = large.sum(0, keepdim=True)  # the batch first: the windows are the same for every sample
+        """Return Σ_n b_n[l, κ] per group: (B, L, *m) → (groups, L / groups, *kernel)."""
+        total = large.sum(0, keepdim=True)
         return self.correlate(large.new_ones((1, self.groups, *small_size)), total)
 
     def window_moments(self, large: Tensor, small_size: tuple[int, ...]) -> Tensor:
-        """Σ_n u_n[l, κ] u_n[l', κ'] for each group: (B, L, *m) → (groups, L/groups, K, L/groups, K).
-
-        One strided slice of the large map per offset, two at a time: the patches never exist together.
-        """
+        """Return Σ_n u_n[l, κ] u_n[l', κ'] per group, from strided views: (B, L, *m) → (groups, L/groups, K, L/groups, K)."""
         slices = list(self._slices(large, small_size))
         units, count = large.shape[1] // self.groups, len(slices)
         moments = large.new_empty((self.groups, units, count, units, count))
@@ -134,11 +125,11 @@ class Geometry:
         return moments
 
     def by_group(self, map_: Tensor) -> Tensor:
-        """(B, C, *n) → (B, groups, C / groups, N)."""
+        """Reshape (B, C, *n) → (B, groups, C / groups, N)."""
         return map_.unflatten(1, (self.groups, -1)).flatten(3)
 
     def _slices(self, large: Tensor, small_size: tuple[int, ...]) -> Iterator[Tensor]:
-        """For each offset κ, the values u_n[:, κ] as a map (B, L, *n): a strided view of the padded large map."""
+        """Yield u_n[:, κ] as a map (B, L, *n) for each offset κ, a strided view of the padded large map."""
         sides = [p for pair in zip(reversed(self.padding), reversed(self.padding), strict=True) for p in pair]
         padded = F.pad(large, sides) if any(sides) else large
         for offset in product(*(range(k) for k in self.kernel)):
@@ -152,7 +143,7 @@ class Geometry:
 
 
 def _window_padding(layer: _ConvNd) -> tuple[int, ...]:
-    """The zeros on both sides that the correlation can add by itself; none where `Geometry.pad` has to."""
+    """Return the symmetric zero padding of a layer; 0 if `Geometry.pad` applies the padding."""
     if isinstance(layer, _ConvTransposeNd):
         assert not isinstance(layer.padding, str)
         return tuple(layer.padding)
@@ -164,17 +155,17 @@ def _window_padding(layer: _ConvNd) -> tuple[int, ...]:
 
 
 def is_plastic(layer: nn.Module) -> bool:
-    """Whether the layer is one that Hebbian rules can drive (a lazy layer has no weights yet, so it is not)."""
+    """Return whether Hebbian rules support the layer; a lazy layer has no weights yet and is not supported."""
     return isinstance(layer, (_ConvNd, nn.Linear)) and not isinstance(layer, nn.modules.lazy.LazyModuleMixin)
 
 
 def patch_covariance(signal: Tensor, kernel: tuple[int, ...], dilation: tuple[int, ...], groups: int) -> Tensor:
-    """The covariance of a centered map's patches, from the map's own correlation at lags −(k−1) … k−1.
+    """Return the covariance of the patches of a centered map, from its autocorrelation at lags −(k−1) … k−1.
 
         C[(c, κ), (c', κ')] = R[c, c', κ' − κ],     R[c, c', τ] = (1/N) Σ_p s[c, p] s[c', p + τ]
 
-    R is a weight gradient once more (the map against itself, kernel 2k − 1), so no patch is formed. Dividing by all N
-    positions, not by the pairs that overlap, keeps C positive semi-definite.
+    R is a weight gradient with kernel size 2k − 1. Division by all N positions, not by the number of overlapping pairs,
+    keeps C positive semi-definite.
 
     Shapes: (B, C, *n) → (groups, C/groups · K, C/groups · K), K the number of offsets.
     """
@@ -192,8 +183,7 @@ def patch_covariance(signal: Tensor, kernel: tuple[int, ...], dilation: tuple[in
     offsets = torch.cartesian_prod(*(torch.arange(k) for k in kernel)).reshape(-1, len(kernel))  # (K, dims)
     index = torch.zeros(len(offsets), len(offsets), dtype=torch.long)
     for axis, k in enumerate(kernel):
-        lag = offsets[None, :, axis] - offsets[:, None, axis] + k - 1
-        index = index * (2 * k - 1) + lag
+        index = index * (2 * k - 1) + offsets[None, :, axis] - offsets[:, None, axis] + k - 1
     flat = correlation.reshape(groups, units, units, -1)[..., index.to(signal.device)]  # (G, c, c', κ, κ')
     size = units * len(offsets)
     return flat.permute(0, 1, 3, 2, 4).reshape(groups, size, size)

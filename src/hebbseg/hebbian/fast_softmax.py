@@ -1,4 +1,4 @@
-"""The softmax across units, faster than `torch.softmax` on a CPU where no gradient is needed."""
+"""Softmax across units, faster than `torch.softmax` on the CPU without gradients."""
 
 import math
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 CACHED = 2**18
-"""Activations computed at a time, so that intermediate results stay in the processor's cache."""
+"""Number of activations per block, so that intermediate results fit in the CPU cache."""
 
 
 def softmax_across_units(y: Tensor, dim: int, scale: float) -> Tensor:
-    """softmax(scale · y) along ``dim``, laid out in memory like ``y``."""
+    """Return softmax(scale · y) along ``dim``, in the memory layout of ``y``."""
     if y.requires_grad:
         return (y * scale).softmax(dim)
     units_last = y.movedim(dim, -1)
@@ -29,10 +29,7 @@ def _along_memory(units_last: Tensor, scale: float) -> Tensor:
 
 
 def _across_maps(y: Tensor, dim: int, scale: float) -> Tensor:
-    """Along an axis that is not the last in memory, one whole map at a time.
-
-    Gates so small that only denormal numbers could tell them from 0 (slow on processors) all become one tiny number.
-    """
+    # Clamping avoids denormal numbers, which are slow.
     lowest = math.log(torch.finfo(y.dtype).tiny) / 2
     gate = torch.add(y.amax(dim, keepdim=True) * -scale, y, alpha=scale).clamp_min_(lowest).exp_()
     return gate.mul_(gate.sum(dim, keepdim=True).reciprocal_())

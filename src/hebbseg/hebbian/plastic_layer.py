@@ -1,6 +1,6 @@
-"""One plastic layer: the sums its forwards leave behind, and the update that follows from them.
+"""One plastic layer: sums over its samples and the Hebbian update.
 
-The three cases of the method differ only in which of the two maps carries the units (see `hebbseg.hebbian.conv_geometry`):
+The three cases differ only in which map contains the units (see `hebbseg.hebbian.conv_geometry`):
 
 | case                         | signal s_n          | activations | unit               |
 |------------------------------|---------------------|-------------|--------------------|
@@ -27,7 +27,7 @@ Transpose = Literal["tsa", "s", "tsa-literal", "off"]
 
 @dataclass
 class Sums:
-    """Sums over samples since the last reset: corr(g, s) in the weight's layout, what M is made of, and their number."""
+    """Sums over samples since the last reset: corr(g, s) in the layout of the weight, the terms of M and the sample count."""
 
     correlation: Tensor
     memory: Tensor
@@ -39,7 +39,7 @@ class Sums:
         self.count += other.count
 
     def over_processes(self) -> "Sums":
-        """The sums over all processes of the distributed group, or these where there is none."""
+        """Return the sums over all processes of the distributed group, if there is one."""
         if not (dist.is_available() and dist.is_initialized()):
             return self
         correlation, memory = self.correlation.clone(), self.memory.clone()
@@ -49,13 +49,13 @@ class Sums:
         return Sums(correlation, memory, int(count))
 
     def total(self) -> Tensor:
-        """A number that is finite only if all of the sums are."""
+        """Return a number that is finite only if all sums are finite."""
         return self.correlation.sum() + self.memory.sum()
 
 
 @dataclass
 class PlasticLayer:
-    """A rule at work on one layer; holds no reference in the layer and changes nothing in it."""
+    """A Hebbian rule applied to one layer, without changes to the layer itself."""
 
     name: str
     layer: nn.Module
@@ -64,20 +64,20 @@ class PlasticLayer:
     transpose: Transpose
     sums: Sums | None = None
     usage: Tensor | None = None
-    """How much each unit took part since `forget_usage`: the summed gate, or for HPCA the summed squared activation."""
+    """The summed gate of each unit since `Plasticity.forget_usage`; for HPCA, the summed squared activation."""
     signal_mean: Running = field(default_factory=Running)
     activation: Moments = field(default_factory=Moments)
     whitening: Whitening | None = None
 
     def __post_init__(self) -> None:
-        self.geometry = Geometry.of(self.name, self.layer)
+        self.geometry = Geometry.of(self.layer)
         self.units_on_large = self.geometry.transposed and self.transpose != "s"
         self.initial = self.weight.detach().clone()
         if self.conditioning.whiten is not None:
-            one, geometry = (1,) * self.geometry.spatial_dims, self.geometry
+            one, geometry, weight = (1,) * self.geometry.spatial_dims, self.geometry, self.weight
             self.whitening = make_whitening(
                 strength=self.conditioning.whiten,
-                channels=self.weight.shape[0] // geometry.groups if self.units_on_large else self.weight.shape[1],
+                channels=weight.shape[0] // geometry.groups if self.units_on_large else weight.shape[1],
                 kernel=one if self.units_on_large else geometry.kernel,
                 dilation=one if self.units_on_large else geometry.dilation,
                 groups=geometry.groups,
@@ -89,11 +89,9 @@ class PlasticLayer:
         assert isinstance(weight, nn.Parameter)
         return weight
 
-    # ---------------------------------------------------------------- gathering
-
     def observe(self, x: Tensor, y: Tensor) -> None:
-        """Adds one call of the layer, from its input and its output (bias included), to the sums."""
-        # Half precision would round sums over 10⁵ positions away; the sums and what enters them are at least float32.
+        """Add one forward pass, with input x and output y (bias included), to the sums."""
+        # Half precision is too coarse for sums over 10⁵ positions.
         dtype = torch.float64 if self.weight.dtype == torch.float64 else torch.float32
         x, y = x.detach().to(dtype), y.detach().to(dtype)
         geometry = self.geometry
@@ -105,7 +103,7 @@ class PlasticLayer:
 
         if self.conditioning.centered:
             mean = self.signal_mean.include(signal.mean((0, *range(2, signal.dim()))))
-            # Before any padding: a zero less the mean would make the border of every image stand out.
+            # Before padding, so that padded zeros equal the mean.
             signal = signal - _channels(mean, signal)
             activation = activation - self._response_to_mean(mean, small, large)
             if self.whitening is not None:
@@ -131,14 +129,14 @@ class PlasticLayer:
         return self.rule.gate(by_group, 2).flatten(1, 2)
 
     def _response_to_mean(self, mean: Tensor, small: Tensor, large: Tensor) -> Tensor:
-        """The part of the activations that the mean signal causes; S has its activations from outside, so none."""
+        """Return the part of the activations due to the mean signal; 0 for variant S, whose activations are the layer input."""
         geometry = self.geometry
         if geometry.transposed and not self.units_on_large:
             return mean.new_zeros(())
         weight = self.weight.detach().to(mean.dtype)
         weight = weight.unflatten(0, (geometry.groups, -1)).unflatten(-1, (-1, *[1] * isinstance(self.layer, nn.Linear)))
         per_group = mean.view(geometry.groups, -1)
-        # A map of ones, with the weights of all channels added up by their means: the same as the map of means itself.
+        # A map of ones with weights summed over channels, each times its mean, equals the response to the map of means.
         if self.units_on_large:
             summed = torch.einsum("gsu...,gs->gu...", weight, per_group).flatten(0, 1).unsqueeze(0)  # (1, L, *k)
             return geometry.transposed_convolution(small.new_ones((1, 1, *small.shape[2:])), summed, large.shape[2:])
@@ -171,10 +169,8 @@ class PlasticLayer:
     def _use(self, share: Tensor) -> None:
         self.usage = share.clone() if self.usage is None else self.usage + share
 
-    # ---------------------------------------------------------------- updating
-
     def update(self, sums: Sums, scale: Tensor | float = 1.0) -> Tensor:
-        """ΔW, times ``scale``, in the layout of the weight, from sums over one or more calls (and processes)."""
+        """Return scale · ΔW in the layout of the weight."""
         weight = self.rows(self.weight.detach().to(sums.correlation.dtype))  # (G, units, size)
         correlation = self.rows(sums.correlation)
         if self.whitening is not None:
@@ -182,14 +178,13 @@ class PlasticLayer:
         return self.layout(self._less_reconstruction(correlation, sums.memory, weight).mul_(scale / sums.count))
 
     def natural_rate(self, sums: Sums) -> Tensor | float:
-        """The learning rate at which one step is a whole step.
+        """Return the learning rate of a full step, by which ``write_gradients(relative=True)`` scales ΔW.
 
-        In a competition, 1 / (mean gate of a unit that wins its fair share): that unit then jumps to the centroid of
-        what it won. Without one, 1 / E[|y|²], below which following the principal directions is stable.
+        Competitive rules: the number of units, so that a unit with an equal share of the samples moves to the centroid of
+        the samples it wins. Other rules: 1 / E[|y|²], the stability limit for principal components.
         """
         if self.rule.competitive:
-            units = sums.memory.shape[1]  # competing at each position
-            return float(units)
+            return float(sums.memory.shape[1])
         if self.rule.reconstruction == "preceding":
             squares = torch.einsum("gukuk->" if self.units_on_large else "guu->", sums.memory)
         else:
@@ -197,7 +192,7 @@ class PlasticLayer:
         return sums.count / squares.clamp_min(torch.finfo(squares.dtype).tiny)
 
     def _less_reconstruction(self, correlation: Tensor, memory: Tensor, weight: Tensor) -> Tensor:
-        """corr − M W in one pass, with rows (G, units, size)."""
+        """Return corr − M W, with rows (G, units, size)."""
         if not self.units_on_large:
             if self.rule.reconstruction == "own":
                 return torch.addcmul(correlation, memory[..., None], weight, value=-1)
@@ -208,40 +203,37 @@ class PlasticLayer:
                 by_offset = weight.view(groups, units, offsets, -1)
                 weight = by_offset.sum(2, keepdim=True).expand_as(by_offset).reshape(weight.shape)
             return torch.addcmul(correlation, memory.flatten(1)[..., None], weight, value=-1)
-        # Channel l comes before channel o, or is o itself: all offsets of l count.
+        # All offsets of the channels l ≤ o.
         before = memory.new_ones(units, units).tril()[:, None, :, None]
         size = units * offsets
         return torch.baddbmm(correlation, (memory * before).view(groups, size, size), weight, alpha=-1)
 
     def rows(self, weight: Tensor) -> Tensor:
-        """The filters as rows, one per unit: the weight's layout (S, L/G, *k) → (G, units, size)."""
+        """Return the filters as rows, one per unit: (S, L/G, *k) → (G, units, size)."""
         by_group = weight.unflatten(0, (self.geometry.groups, -1))
         if self.units_on_large:
             return by_group.flatten(3).permute(0, 2, 3, 1).flatten(1, 2)  # (G, S/G, U, K) → (G, U·K, S/G)
         return by_group.flatten(2)  # (G, U, L/G · K)
 
     def layout(self, rows: Tensor) -> Tensor:
-        """The inverse of `rows`."""
-        shape = self.weight.shape
+        """Invert `rows`."""
         if self.units_on_large:
-            rows = rows.unflatten(1, (-1, self._offsets)).permute(0, 3, 1, 2)  # (G, S/G, U, K)
-        return rows.reshape(shape)
+            rows = rows.unflatten(1, (-1, math.prod(self.geometry.kernel))).permute(0, 3, 1, 2)  # (G, S/G, U, K)
+        return rows.reshape(self.weight.shape)
 
     def norms(self, rows: Tensor) -> Tensor:
-        """The norm of each filter, (G, units, 1), in the whitened space once its covariance is known."""
+        """Return the norm of each filter, (G, units, 1), in the whitened space once the covariance is known."""
         if self.whitening is not None and self.whitening.forwards:
             return self.whitening.norms(rows)
         return rows.norm(dim=-1, keepdim=True)
 
     def divide_filters(self, norms: Tensor) -> None:
-        """Divides each filter of the layer by a number, (G, units, 1); a filter of norm 0 stays as it is."""
+        """Divide each filter in place by its norm, (G, units, 1); filters of norm 0 stay unchanged."""
         norms = torch.where(norms > 0, norms, torch.ones_like(norms)).to(self.weight.dtype)
         self.weight.copy_(self.layout(self.rows(self.weight) / norms))
 
-    # ---------------------------------------------------------------- keeping
-
     def state(self) -> dict[str, Any]:
-        """What must be kept to go on later exactly as if never stopped (taken between a reset and the next forward)."""
+        """Return the state for an exact resume, taken between a reset and the next forward pass."""
         averages = self._averages()
         return {name: {"value": average.value, "seen": average.seen} for name, average in averages.items()} | {
             "forwards": 0 if self.whitening is None else self.whitening.forwards,
@@ -261,16 +253,12 @@ class PlasticLayer:
         averages = {"signal_mean": self.signal_mean, "activation": self.activation.running}
         return averages if self.whitening is None else averages | self.whitening.averages
 
-    @property
-    def _offsets(self) -> int:
-        return math.prod(self.geometry.kernel)
-
 
 def _channels(values: Tensor, map_: Tensor) -> Tensor:
-    """(C,) → (1, C, 1, …), to be broadcast over a map."""
+    """Reshape (C,) → (1, C, 1, …) for broadcasting over a map."""
     return values.view(1, -1, *[1] * (map_.dim() - 2))
 
 
 def _count(small: Tensor) -> int:
-    """The number of samples: batch times positions of the small map."""
+    """Return the number of samples: batch size times positions of the small map."""
     return small.shape[0] * math.prod(small.shape[2:])

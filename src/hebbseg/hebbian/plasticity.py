@@ -1,4 +1,4 @@
-"""Attaches a Hebbian rule to the plain layers of any network, and detaches without a trace."""
+"""Hebbian learning for the layers of any PyTorch network."""
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -20,25 +20,24 @@ TRANSPOSE = ("tsa", "s", "tsa-literal", "off")
 
 
 class Plasticity:
-    """Lets the layers of a network learn from what flows through them, without labels and without back-propagation.
+    """Unsupervised Hebbian learning of a network's layers, without back-propagation.
 
-    Inside the block, every forward adds to the sums of each plastic layer; `updates` turns them into
+        ΔW = E_n[ g_n (s_n − ŝ_n) ]
 
-        ΔW = E_n[ g_n (s_n − ŝ_n) ]       (the mean over all samples of all forwards since the last `write_gradients`)
-
-    with the rule's gate g and reconstruction ŝ. Nothing is written to the network until `write_gradients` sets
-    ``weight.grad = −ΔW``, so that any torch optimiser applies it.
+    where E_n is the mean over all samples of all forward passes since the last `write_gradients`, s the signal, g the gate
+    and ŝ the reconstruction of the rule. `updates` returns ΔW; `write_gradients` sets ``weight.grad = −ΔW`` for any PyTorch
+    optimizer. Forward hooks are active inside the ``with`` block only; the network is not changed otherwise.
 
     Args:
-        model: any module; its Conv, ConvTranspose (1D to 3D) and Linear layers take part.
-        rule: `SoftWTA`, `HebbianPCA`, `Hebb`, or an object like them.
-        transpose: for transposed convolutions, ``"tsa"`` (structure-aware: large-map units learn small-map vectors),
-            ``"s"`` (straightforward: small-map units learn large-map patches), ``"tsa-literal"`` (the paper's SWTA-TSA
-            to the letter, whose offsets share one reconstruction Σ_κ W[:, o, κ]; it has no fixed point and its norms
-            grow; equal to ``"tsa"`` for HebbianPCA) or ``"off"``.
-        layers: names or wildcards of layers or of modules that hold them; None is all.
-        exclude: those to leave out. ``"head"`` may be absent from the network; any other name must be in it.
-        unit_norm, center, standardize, whiten: see `Conditioning`. All off is the equation to the letter.
+        model: any module; its Conv, ConvTranspose (1D to 3D) and Linear layers learn.
+        rule: `SoftWTA`, `HebbianPCA`, `Hebb` or another `Rule`.
+        transpose: variant for transposed convolutions: ``"tsa"`` (structure-aware: large-map units learn small-map vectors),
+            ``"s"`` (straightforward: small-map units learn large-map patches), ``"tsa-literal"`` (SWTA-TSA exactly as in
+            the paper, where all offsets share the reconstruction Σ_κ W[:, o, κ]; it has no fixed point and norms grow;
+            equal to ``"tsa"`` for HebbianPCA) or ``"off"``.
+        layers: names or wildcards of layers, or of modules that contain them; None selects all.
+        exclude: names or wildcards of layers to exclude. All except ``"head"`` must exist in the network.
+        unit_norm, center, standardize, whiten: see `Conditioning`; by default, the equation is applied without changes.
 
     >>> import torch
     >>> from hebbseg import Plasticity, SoftWTA
@@ -64,11 +63,11 @@ class Plasticity:
         whiten: float | None = None,
     ) -> None:
         if transpose not in TRANSPOSE:
-            raise HebbsegError(f"transpose={transpose!r} is not a variant. {did_you_mean(str(transpose), TRANSPOSE)}")
+            raise HebbsegError(f"transpose={transpose!r} is not supported. {did_you_mean(str(transpose), TRANSPOSE)}")
         if standardize and not rule.competitive:
             raise HebbsegError(
-                f"standardize=True puts competing activations on one scale, and {type(rule).__name__} has no competition. "
-                "Use it with SoftWTA, or leave it off."
+                f"standardize=True requires a competitive rule, but {type(rule).__name__} has no competition. "
+                "Use SoftWTA, or set standardize=False."
             )
         self.model = model.module if isinstance(model, DistributedDataParallel) else model
         self.rule = rule
@@ -84,7 +83,7 @@ class Plasticity:
 
     def __enter__(self) -> Self:
         if self._handles:
-            raise HebbsegError("This Plasticity is attached already; leave its block before entering it again.")
+            raise HebbsegError("This Plasticity is already attached. Leave its `with` block before entering it again.")
         for plastic in self.plastic_layers.values():
             self._handles.append(plastic.layer.register_forward_hook(_observer(plastic), with_kwargs=True))
         if self.conditioning.unit_norm:
@@ -97,83 +96,85 @@ class Plasticity:
         self.reset()
 
     def updates(self) -> dict[str, Tensor]:
-        """ΔW by layer name, in the layout of its weight, from this process's samples; a value that touches nothing.
+        """Return {layer name: ΔW} in the layout of the weight, from the samples of this process.
 
-        A layer that no forward has reached is not in the answer. Activations that are not finite raise an error.
+        Layers without a forward pass are omitted.
+
+        Raises:
+            HebbsegError: no layer had a forward pass, or activations are not finite.
         """
-        return {plastic.name: plastic.update(sums) for plastic, sums in self._gathered(joint=False)}
+        return {layer.name: layer.update(sums) for layer, sums in self._gathered(joint=False)}
 
     def write_gradients(self, *, relative: bool = False) -> None:
-        """Sets ``weight.grad = −ΔW`` on every layer that was reached, and starts the sums afresh.
+        """Set ``weight.grad = −ΔW`` for every layer with a forward pass, and reset the sums.
 
-        Under torch.distributed, ΔW is over the samples of all processes. If one layer's activations were not finite,
-        no gradient is written at all. ``relative`` multiplies each layer's ΔW by its `PlasticLayer.natural_rate`, so that one
-        learning rate suits layers of any width and scale.
+        Under torch.distributed, ΔW is the mean over the samples of all processes. If the activations of any layer are not
+        finite, no gradient is written.
+
+        Args:
+            relative: scale ΔW by `PlasticLayer.natural_rate`, so that one learning rate suits layers of any width and scale.
         """
         updates = [
-            (plastic, plastic.update(sums, -plastic.natural_rate(sums) if relative else -1.0))
-            for plastic, sums in self._gathered(joint=True)
+            (layer, layer.update(sums, -layer.natural_rate(sums) if relative else -1.0))
+            for layer, sums in self._gathered(joint=True)
         ]
-        for plastic, negative in updates:
-            plastic.weight.grad = negative.to(plastic.weight.dtype)
+        for layer, negative in updates:
+            layer.weight.grad = negative.to(layer.weight.dtype)
         self.reset()
 
     @torch.no_grad()
     def normalize(self) -> None:
-        """Brings every filter to norm 1; to be called after each optimiser step when ``unit_norm`` is on."""
-        for plastic in self.plastic_layers.values():
-            plastic.divide_filters(plastic.norms(plastic.rows(plastic.weight)))
+        """Scale every filter to norm 1; with ``unit_norm``, call it after each optimizer step."""
+        for layer in self.plastic_layers.values():
+            layer.divide_filters(layer.norms(layer.rows(layer.weight)))
 
     @torch.no_grad()
     def restore_norms(self) -> None:
-        """Gives every filter the mean norm that its layer's filters had when plasticity was attached.
-
-        A learning rate then means to the next stage what it means after a plain initialisation.
-        """
-        for plastic in self.plastic_layers.values():
-            before = plastic.rows(plastic.initial).norm(dim=-1).mean()
-            plastic.divide_filters(plastic.rows(plastic.weight).norm(dim=-1, keepdim=True) / before)
+        """Scale every filter to the mean initial norm of its layer, so that learning rates suit the next stage."""
+        for layer in self.plastic_layers.values():
+            before = layer.rows(layer.initial).norm(dim=-1).mean()
+            layer.divide_filters(layer.rows(layer.weight).norm(dim=-1, keepdim=True) / before)
 
     def reset(self) -> None:
-        """Forgets the samples gathered so far; running estimates stay."""
-        for plastic in self.plastic_layers.values():
-            plastic.sums = None
+        """Discard the samples since the last update; running statistics are kept."""
+        for layer in self.plastic_layers.values():
+            layer.sums = None
 
     def forget_usage(self) -> None:
-        """Starts the count of which units take part afresh, say at the beginning of an epoch."""
-        for plastic in self.plastic_layers.values():
-            plastic.usage = None
+        """Reset the usage counts of all units."""
+        for layer in self.plastic_layers.values():
+            layer.usage = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Running estimates and initial weights of each layer, so that a stopped stage can go on as if it had not."""
-        return {name: plastic.state() for name, plastic in self.plastic_layers.items()}
+        """Return the running statistics and initial weights of each layer, for an exact resume."""
+        return {name: layer.state() for name, layer in self.plastic_layers.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if set(state) != set(self.plastic_layers):
             raise HebbsegError(
-                f"This state is of other layers: {sorted(set(state) ^ set(self.plastic_layers))} are on one side only. "
-                "Attach to the same network with the same layers= and exclude=."
+                f"The state is of different layers; not in both: {sorted(set(state) ^ set(self.plastic_layers))}. "
+                "Use the same network, layers= and exclude=."
             )
-        for name, plastic in self.plastic_layers.items():
-            plastic.load_state(state[name])
+        for name, layer in self.plastic_layers.items():
+            layer.load_state(state[name])
 
     def _gathered(self, *, joint: bool) -> list[tuple[PlasticLayer, Sums]]:
-        gathered = [(plastic, plastic.sums) for plastic in self.plastic_layers.values() if plastic.sums is not None]
+        gathered = [(layer, layer.sums) for layer in self.plastic_layers.values() if layer.sums is not None]
         if not gathered:
             raise HebbsegError(
-                "No sample has reached a plastic layer since the last write_gradients(): call the network inside the "
+                "No plastic layer had a forward pass since the last write_gradients(). Call the network inside the "
                 "`with Plasticity(...)` block first."
             )
         if joint:
-            gathered = [(plastic, sums.over_processes()) for plastic, sums in gathered]
-        # All layers at once: to wait for each of them would hold up a graphics card.
+            gathered = [(layer, sums.over_processes()) for layer, sums in gathered]
+        # One check for all layers, to synchronize with the GPU only once.
         totals = [sums.total() for _, sums in gathered]
         finite = torch.stack([total.to(totals[0]) for total in totals]).isfinite()
-        for (plastic, _), good in zip(gathered, finite.tolist(), strict=True):
+        for (layer, _), good in zip(gathered, finite.tolist(), strict=True):
             if not good:
                 raise HebbsegError(
-                    f"Layer {plastic.name!r} saw activations that are not finite (NaN or infinity). No weight was touched. "
-                    "Look at the images for such values, lower the learning rate, or turn on unit_norm."
+                    f"Layer {layer.name!r} has non-finite activations (NaN or infinity). No weight was changed. "
+                    "Check the images for such values, lower the learning rate, or set unit_norm=True."
                 )
         return gathered
 
@@ -181,7 +182,7 @@ class Plasticity:
 def _observer(plastic: PlasticLayer) -> Any:
     def observe(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         x = args[0] if args else kwargs["input"]
-        # Plain tensors even if the forward runs in inference mode, and full precision even under autocast.
+        # No inference tensors and no autocast, whatever the context of the forward pass.
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(x.device.type, enabled=False):
             plastic.observe(x, output)
 
@@ -189,11 +190,11 @@ def _observer(plastic: PlasticLayer) -> Any:
 
 
 def _chosen(model: nn.Module, layers: Iterable[str] | None, exclude: Iterable[str], transpose: str) -> dict[str, nn.Module]:
-    """The layers that shall learn, in the order of the network, or an error that says what is wrong with the names."""
+    """Return the selected layers in network order; raise an error for names that do not exist or cannot learn."""
     modules = dict(model.named_modules())
     for option, patterns in (("layers", layers or ()), ("exclude", exclude)):
         if isinstance(patterns, str):
-            raise HebbsegError(f"{option}={patterns!r} is one string; give a sequence of names: {option}=({patterns!r},).")
+            raise HebbsegError(f"{option}={patterns!r} is a string. Pass a sequence of names: {option}=({patterns!r},).")
         for pattern in patterns:
             if not any(matches(name, pattern) for name in modules) and not (option == "exclude" and pattern == "head"):
                 raise HebbsegError(
@@ -209,13 +210,13 @@ def _chosen(model: nn.Module, layers: Iterable[str] | None, exclude: Iterable[st
                 chosen[name] = module
         elif layers is not None and name in layers and not any(is_plastic(m) for m in module.modules()):
             raise HebbsegError(
-                f"Layer {name!r} is a {type(module).__name__}, which holds no weights that a Hebbian rule can drive. "
-                f"Plasticity attaches to {SUPPORTED}; take {name!r} out of layers=."
+                f"Layer {name!r} is a {type(module).__name__}, which Hebbian rules do not support. Supported are "
+                f"{SUPPORTED}. Remove {name!r} from layers=."
             )
     if not chosen:
         raise HebbsegError(
-            f"No layer is left to learn: the network has no {SUPPORTED} layer outside layers={layers!r}, "
-            f"exclude={tuple(exclude)!r}, transpose={transpose!r}."
+            f"No layer is selected with layers={layers!r}, exclude={tuple(exclude)!r}, transpose={transpose!r}. "
+            f"Select at least one of the network's {SUPPORTED} layers."
         )
     _refuse_unwritable(chosen)
     return chosen
@@ -227,16 +228,13 @@ def _refuse_unwritable(chosen: dict[str, nn.Module]) -> None:
         weight = layer._parameters.get("weight")
         if weight is None:
             raise HebbsegError(
-                f"Layer {name!r} computes its weight from other tensors (a parametrisation such as weight_norm). "
-                "Remove it first (torch.nn.utils.parametrize.remove_parametrizations), or exclude the layer."
+                f"Layer {name!r} has a parametrized weight (such as weight_norm). Remove the parametrization "
+                "(torch.nn.utils.parametrize.remove_parametrizations) or exclude the layer."
             )
         if not weight.is_floating_point():
-            raise HebbsegError(f"Layer {name!r} has {weight.dtype} weights; Hebbian rules need real floating-point ones.")
+            raise HebbsegError(f"Layer {name!r} has {weight.dtype} weights. Hebbian rules require real floating-point weights.")
         if id(weight) in owners:
-            raise HebbsegError(
-                f"Layers {owners[id(weight)]!r} and {name!r} share one weight; exclude one of them, so that the weight has "
-                "one update."
-            )
+            raise HebbsegError(f"Layers {owners[id(weight)]!r} and {name!r} share one weight. Exclude one of them.")
         owners[id(weight)] = name
 
 

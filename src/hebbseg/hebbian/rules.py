@@ -1,16 +1,16 @@
-r"""The Hebbian rules: which units learn, and what each believes it saw.
+"""Hebbian learning rules.
 
-Every rule is one equation,
+Every rule has the form
 
     ΔW_j = E_n[ g_nj · (s_n − ŝ_nj) ],
 
-where s_n is the signal of sample n, g the *gate* (how much unit j learns from it) and ŝ the *reconstruction* (what unit
-j already accounts for). Both terms are linear in a few sums over the samples,
+where s_n is the signal of sample n, g the *gate* (how much unit j learns from it) and ŝ the *reconstruction* of the
+signal. Both terms are linear in sums over the samples,
 
-    ΔW = corr(g, s) − M W,        M = diag(E[g])          if a unit accounts for its own weights,
-                                  M = tril(E[g yᵀ])       if it accounts for its own and all units before it,
+    ΔW = corr(g, s) − M W,        M = diag(E[g])          for ŝ_j = W_j,
+                                  M = tril(E[g yᵀ])       for ŝ_j = Σ_{l≤j} y_l W_l,
 
-so a rule needs only to name its gate and its reconstruction; `hebbseg.hebbian.plasticity` gathers the sums.
+so a rule only specifies its gate and its reconstruction.
 """
 
 import math
@@ -24,28 +24,27 @@ from hebbseg.hebbian.fast_softmax import softmax_across_units
 
 
 class Rule(Protocol):
-    """What `Plasticity` needs to know of a rule.
+    """Interface of a learning rule.
 
-    ``reconstruction`` is ``"own"`` (ŝ_j = W_j) or ``"preceding"`` (ŝ_j = Σ_{l≤j} y_l W_l, which needs the gate to be y).
-    ``competitive`` tells whether the units' activations are weighed against each other, so that putting them on one
-    scale first (`standardize`) means something.
+    ``reconstruction`` is ``"own"`` (ŝ_j = W_j) or ``"preceding"`` (ŝ_j = Σ_{l≤j} y_l W_l, which requires the gate y).
+    ``competitive``: whether the units compete for each sample, a prerequisite of `standardize`.
     """
 
     reconstruction: ClassVar[Literal["own", "preceding"]]
     competitive: ClassVar[bool]
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
-        """The gate g for activations ``y`` whose units lie along ``dim``; the same shape as ``y``."""
+        """Return the gate g, with the shape of the activations ``y``; ``dim`` is the axis of the units."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hebb:
-    """The plain rule with forgetting (Eq. 1 of the paper).
+    """Hebbian rule with weight decay (Eq. 1 of the paper), a baseline without competition.
 
         ΔW_j = E_n[ y_nj (s_n − W_j) ]
 
-    It has no competition: units that start alike stay alike. It is here as the reference the others improve on.
+    where y_nj is the activation of unit j for sample n. Units with equal initial weights stay equal.
     """
 
     reconstruction: ClassVar[Literal["own", "preceding"]] = "own"
@@ -57,12 +56,14 @@ class Hebb:
 
 @dataclass(frozen=True, kw_only=True)
 class SoftWTA:
-    """Soft winner takes all (Eq. 2): units compete for each sample, and the winner moves towards it.
+    """Soft winner-takes-all (Eq. 2): units compete for each sample, and the winner moves toward it.
 
         ΔW_j = E_n[ softmax(y_n / t)_j (s_n − W_j) ]
 
+    where y_n are the activations of all units for sample n.
+
     Args:
-        temperature: t > 0. Small: one winner; large: every unit learns the same mean. The paper's tables list k = 1/t.
+        temperature: t > 0. Small: a single winner; large: all units learn the mean. The paper's tables list k = 1/t.
 
     >>> SoftWTA(temperature=0.05)
     SoftWTA(temperature=0.05)
@@ -75,8 +76,8 @@ class SoftWTA:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise HebbsegError(
-                f"SoftWTA(temperature={self.temperature!r}): the temperature divides the activations in a softmax, so it "
-                "must be a finite number above 0 (0.05 is a good start; the paper's K is 1/temperature)."
+                f"SoftWTA(temperature={self.temperature!r}): temperature must be a finite number above 0. Start with 0.05; "
+                "the paper's k is 1/temperature."
             )
 
     def gate(self, y: Tensor, dim: int) -> Tensor:
@@ -89,7 +90,7 @@ class HebbianPCA:
 
         ΔW_j = E_n[ y_nj (s_n − Σ_{l≤j} y_nl W_l) ]
 
-    Each unit learns what the units before it leave unexplained: the principal components, in order.
+    where y_nj is the activation of unit j for sample n. Unit j converges to the j-th principal component.
     """
 
     reconstruction: ClassVar[Literal["own", "preceding"]] = "preceding"
@@ -103,7 +104,7 @@ RULES: dict[str, type[Rule]] = {"hebb": Hebb, "swta": SoftWTA, "hpca": HebbianPC
 
 
 def rule_class(name: str) -> type[Rule]:
-    """The class behind a name, built in or from an entry point in ``hebbseg.rules``."""
+    """Return the built-in rule or the entry point in ``hebbseg.rules`` with this name."""
     found = look_up(name, RULES, "rule", "hebbseg.rules")
     if not (is_dataclass(found) and all(hasattr(found, part) for part in ("reconstruction", "competitive", "gate"))):
         raise HebbsegError(f"Rule {name!r}: {found!r} is not a dataclass with reconstruction, competitive and gate(y, dim).")

@@ -1,7 +1,7 @@
-"""What a plastic layer knows of its inputs and activations from earlier forwards: means, spreads, covariance.
+"""Running statistics of the signals and activations of a plastic layer.
 
-All are running estimates that include the current forward: plain averages over the first ten forwards, then moving
-averages with weight 1/10. Under torch.distributed every process holds the same ones.
+They include the current forward pass: means over the first ten passes, then exponential moving averages with weight 1/10.
+Under torch.distributed they are equal in all processes.
 """
 
 from dataclasses import dataclass, field
@@ -12,26 +12,24 @@ from torch import distributed as dist
 
 from hebbseg.errors import HebbsegError
 
-SLOWEST = 10  # forwards a running estimate looks back on
+WINDOW = 10  # forward passes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditioning:
-    """What is done to signals and filters so that competition does not collapse; all off is the equation to the letter.
+    """Conditioning of signals and filters, which prevents the collapse of competition.
 
     Args:
-        unit_norm: `Plasticity.normalize` keeps filters at norm 1 (in the whitened space where there is one).
-        center: the signal comes from the map less the running mean μ of each channel, as if the layer had been given
-            that map: zeros that pad it are added afterwards, so that the border of an image is nothing special.
-        standardize: a competitive rule sees activations with their running mean taken away, divided by their spread.
-        whiten: strength ε > 0 of a partial whitening of the signal, small is strong; implies ``center``. With C the
-            running covariance of the centered signal and λ the mean of its eigenvalues, competition is between unit
-            vectors V of the whitened space, V = W P⁻¹ with P² = (1 + ε) (C/λ + ε)⁻¹, and
+        unit_norm: `Plasticity.normalize` keeps the filters at norm 1 (in the whitened space with ``whiten``).
+        center: subtract the running mean μ of each channel from the signal, before zero padding.
+        standardize: standardize the activations with their running mean and standard deviation before the competition.
+        whiten: strength ε > 0 of partial whitening of the signal (smaller is stronger); implies ``center``. With C the
+            running covariance of the centered signal and λ the mean of its eigenvalues, unit vectors V = W P⁻¹ compete in
+            the whitened space, with P² = (1 + ε) (C/λ + ε)⁻¹, and
 
                 ΔW = corr(g, s − μ) P² − M W.
 
-            Activations W·(s − μ) = V·P(s − μ) are the layer's own: nothing is transformed but the small correlation.
-            See `hebbseg.hebbian.whitening`.
+            The activations W·(s − μ) = V·P(s − μ) are unchanged. See `hebbseg.hebbian.whitening`.
     """
 
     unit_norm: bool = False
@@ -42,8 +40,8 @@ class Conditioning:
     def __post_init__(self) -> None:
         if self.whiten is not None and not (self.whiten > 0 and self.whiten < float("inf")):
             raise HebbsegError(
-                f"whiten={self.whiten!r}: the strength must be a number above 0 (1 is a good start, 0.1 is nearly full "
-                "whitening, 10 is nearly none), or None for no whitening."
+                f"whiten={self.whiten!r}: the strength must be a finite number above 0, or None for no whitening. Start with "
+                "1; 0.1 is nearly full whitening, 10 nearly none."
             )
 
     @property
@@ -53,7 +51,7 @@ class Conditioning:
 
 @dataclass
 class Running:
-    """A running average of tensors of one shape."""
+    """Running average of a tensor."""
 
     value: Tensor | None = None
     seen: int = 0
@@ -64,7 +62,7 @@ class Running:
             dist.all_reduce(new)
             new /= dist.get_world_size()
         self.seen += 1
-        self.value = new if self.value is None else self.value.lerp(new, max(1 / self.seen, 1 / SLOWEST))
+        self.value = new if self.value is None else self.value.lerp(new, max(1 / self.seen, 1 / WINDOW))
         return self.value
 
 
@@ -75,10 +73,10 @@ class Moments:
     running: Running = field(default_factory=Running)
 
     def include(self, map_: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean and the standard deviation by channel, (C,) each."""
+        """Return the running mean and standard deviation of each channel, (C,) each."""
         dims = (0, *range(2, map_.dim()))
         samples = map_.numel() // map_.shape[1]
-        # A sum and a norm are each one fast pass; torch.var_mean over several axes takes ten times as long.
+        # Ten times faster than torch.var_mean over several axes.
         square = torch.linalg.vector_norm(map_, dim=dims) ** 2 / samples
         mean, square = self.running.include(torch.stack([map_.mean(dims), square]))
         return mean, (square - mean**2).clamp_min(0).sqrt()

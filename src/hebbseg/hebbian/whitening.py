@@ -1,12 +1,10 @@
-"""The running covariance of a layer's signal, and the partial whitening that follows from it.
-
-With C the covariance of the centered patch, λ the mean of its eigenvalues and ε the strength,
+"""Partial whitening with the running covariance of a layer's signal.
 
     P² = (1 + ε) (C/λ + ε)⁻¹
 
-decorrelates a correlation (`decorrelate`), and P⁻² measures a filter as its twin in the whitened space (`norms`).
-Patches of up to `LARGEST` numbers have their full covariance. Larger ones (deep layers of volumes) have a separable one,
-channels ⊗ offsets, as a full one would cost more than the network itself.
+where C is the covariance of the centered patch, λ the mean of its eigenvalues and ε the strength. P² multiplies the
+correlation (`decorrelate`), P⁻² is the metric of filter norms (`norms`). Patches with more than `LARGEST` elements (deep
+layers of volumes) use a separable covariance, channels ⊗ offsets, to limit the cost.
 """
 
 import math
@@ -20,44 +18,44 @@ from torch import Tensor
 from hebbseg.hebbian.conv_geometry import patch_covariance
 from hebbseg.hebbian.running_stats import Running
 
-EVERY = 16  # forwards between two looks at the covariance: it costs more than a forward and moves slowly
-LARGEST = 2400  # numbers in a patch; 256 channels of 3 × 3 have 2304
+EVERY = 16  # forward passes between updates of the covariance
+LARGEST = 2400  # elements of a patch; 256 channels of 3 × 3 have 2304
 
 
 class Whitening(Protocol):
-    """What a layer needs of a whitening. Rows are (groups, units, size), a patch each."""
+    """Interface of a whitening. Rows have the shape (groups, units, size)."""
 
     forwards: int
     averages: dict[str, Running]
 
     def include(self, signal: Tensor) -> None:
-        """Looks at the centered signal (B, C, *n) every `EVERY` forwards."""
+        """Update the covariance with the centered signal (B, C, *n) every `EVERY` forward passes."""
         ...
 
     def decorrelate(self, rows: Tensor) -> Tensor:
-        """rows · P²."""
+        """Return rows · P²."""
         ...
 
     def norms(self, rows: Tensor) -> Tensor:
-        """√(row · P⁻² · rowᵀ), (groups, units, 1)."""
+        """Return √(row · P⁻² · rowᵀ), (groups, units, 1)."""
         ...
 
     def forget_derived(self) -> None:
-        """To be called when the averages were set from outside."""
+        """Discard cached results after a change of the averages."""
         ...
 
 
 def make_whitening(
     *, strength: float, channels: int, kernel: tuple[int, ...], dilation: tuple[int, ...], groups: int
 ) -> Whitening:
-    """Full or separable, by the size of the patch; ``channels`` are those of one group."""
+    """Return full or separable whitening, by patch size; ``channels`` counts those of one group."""
     kind = FullWhitening if channels * math.prod(kernel) <= LARGEST else SeparableWhitening
     return kind(strength=strength, kernel=kernel, dilation=dilation, groups=groups)
 
 
 @dataclass
 class FullWhitening:
-    """With the covariance of whole patches, (groups, size, size)."""
+    """Whitening with the full patch covariance (groups, size, size)."""
 
     strength: float
     kernel: tuple[int, ...]
@@ -70,8 +68,7 @@ class FullWhitening:
 
     def include(self, signal: Tensor) -> None:
         if self.forwards % EVERY == 0:
-            covariance = patch_covariance(signal, self.kernel, self.dilation, self.groups)
-            self.averages["covariance"].include(covariance)
+            self.averages["covariance"].include(patch_covariance(signal, self.kernel, self.dilation, self.groups))
             self.forget_derived()
         self.forwards += 1
 
@@ -86,7 +83,7 @@ class FullWhitening:
         return ((rows @ metric) * rows).sum(-1, keepdim=True).clamp_min(0).sqrt()
 
     def metric(self) -> Tensor:
-        """P⁻² = (C/λ + ε) / (1 + ε)."""
+        """Return P⁻² = (C/λ + ε) / (1 + ε)."""
         if self._metric is None:
             covariance = self.averages["covariance"].value
             assert covariance is not None
@@ -101,9 +98,9 @@ class FullWhitening:
 
 @dataclass
 class SeparableWhitening:
-    """With C ≈ A ⊗ B: A the covariance of channels at one position, B that of offsets, the mean over channels.
+    """Whitening with C ≈ A ⊗ B, A the covariance of channels, B that of offsets averaged over channels.
 
-    In the eigenvectors of A and B, P² is a division by α_i β_k / λ + ε, so whitening costs three small products.
+    In the eigenbases of A and B, with eigenvalues α_i and β_k, P² is (1 + ε) / (α_i β_k / λ + ε).
     """
 
     strength: float
@@ -124,17 +121,17 @@ class SeparableWhitening:
         self.forwards += 1
 
     def decorrelate(self, rows: Tensor) -> Tensor:
-        return self._in_eigenvectors(rows, lambda part, metric: part / metric)
+        return self._in_eigenbasis(rows, lambda part, metric: part / metric)
 
     def norms(self, rows: Tensor) -> Tensor:
-        weighted = self._in_eigenvectors(rows, lambda part, metric: part * metric)
+        weighted = self._in_eigenbasis(rows, lambda part, metric: part * metric)
         return (weighted * rows.to(weighted.dtype)).sum(-1, keepdim=True).clamp_min(0).sqrt()
 
     def forget_derived(self) -> None:
         self._eigen = None
 
-    def _in_eigenvectors(self, rows: Tensor, act: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Rows (G, U, c·K) → eigenvectors → ``act`` with P⁻²'s eigenvalues (G, 1, c, K) → back."""
+    def _in_eigenbasis(self, rows: Tensor, act: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Apply ``act`` to rows (G, U, c·K) in the eigenbasis, with the eigenvalues of P⁻² (G, 1, c, K)."""
         u, v, metric = self._decomposed()
         part = rows.to(metric.dtype).unflatten(-1, (u.shape[-1], v.shape[-1]))  # (G, U, c, K)
         part = act(u.mT[:, None] @ part @ v[:, None], metric[:, None])

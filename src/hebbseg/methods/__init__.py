@@ -1,4 +1,4 @@
-"""Every way of stage 2, by the name the command line uses."""
+"""The table of stage-2 methods (``--method``)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,7 +37,7 @@ METHODS: dict[str, type[Method]] = {
     "bcp": BidirectionalCopyPaste,
 }
 AUTO = "auto"
-# What auto is where images have no mask; studies/study.md says why.
+# The method and options of auto if there are unlabelled images; see studies/study.md.
 WITH_UNLABELLED = "unimatch"
 AUTO_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "dice_gated": True}
 AUTO_TITLE = "UniMatch, dice-gated"
@@ -45,33 +45,33 @@ FOR_ANY_NETWORK: dict[str, Any] = {"feature_view": False}
 
 
 def check_method(name: str, options: Mapping[str, Any], *, network: str = UNET) -> None:
-    """Raises an error where the name or one of the options is wrong, or where the method cannot train this network."""
+    """Raise an error for an unknown method, an invalid option or a method that cannot train this network."""
     if name != AUTO:
         own = checked_options(name, method_class(name), current_options(name, options))
         if network != UNET and method_class(name).needs_unet and own.get("feature_view", True):
             fitting = ", ".join(other for other, cls in METHODS.items() if not cls.needs_unet)
             without = ", or set method_options.feature_view=false" if "feature_view" in own else ""
             raise HebbsegError(
-                f"Method {name} reads the maps of the UNet's encoder and decoder, which network={network} does not have. "
+                f"Method {name} uses feature maps of the UNet's encoder and decoder, which network={network} does not provide. "
                 f"Use one of {fitting}{without}, or network={UNET}."
             )
     elif options:
         raise HebbsegError(
-            f"method_options.{next(iter(options))}: which method's? With method=auto it depends on the data. "
-            f"Name the method; what auto does with images without masks is method={WITH_UNLABELLED} "
+            f"method_options.{next(iter(options))} cannot be set with method=auto, which chooses the method from the data. "
+            f"Set the method explicitly; with unlabelled images, auto is method={WITH_UNLABELLED} "
             f"{options_text(AUTO_OPTIONS, prefix='method_options.')}."
         )
 
 
 def auto_method(*, unlabelled: int, network: str = UNET) -> tuple[str, dict[str, Any]]:
-    """The method, and its options, that ``auto`` stands for where so many training images come without a mask."""
+    """Return the method and options of ``auto`` for this number of unlabelled training images."""
     if not unlabelled:
         return "supervised", {}
     return WITH_UNLABELLED, AUTO_OPTIONS | ({} if network == UNET else FOR_ANY_NETWORK)
 
 
 def method_class(name: str) -> type[Method]:
-    """The class behind a name, built in or from an entry point in ``hebbseg.methods``."""
+    """Return the built-in method or the entry point in ``hebbseg.methods`` with this name."""
     found = look_up(name, METHODS, "method", "hebbseg.methods")
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise HebbsegError(f"Method {name!r}: {found!r} is not a subclass of hebbseg.methods.base.Method.")
@@ -79,12 +79,12 @@ def method_class(name: str) -> type[Method]:
 
 
 def method_title(name: str, options: Mapping[str, Any]) -> str:
-    """A method in reports: its title, and the options that were given."""
+    """Return the title of a method in reports, with the options that were set."""
     if name == WITH_UNLABELLED and options in (AUTO_OPTIONS, AUTO_OPTIONS | FOR_ANY_NETWORK):
         return AUTO_TITLE
     try:
         title = method_class(name).title or name
-    except HebbsegError:  # of a package that is not installed here
+    except HebbsegError:  # its package is not installed
         title = name
     return f"{title} ({options_text(options)})" if options else title
 
@@ -98,27 +98,22 @@ def make_method(
     augment: Augment | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Method:
-    """A method ready to train; its options are checked, and converted where they came as text.
-
-    Args:
-        network, another, loss, augment: see `Method`.
-        options: the method's own, by name; see `options_of`.
-    """
+    """Return a method with validated options; options given as text are converted. For the other arguments, see `Method`."""
     cls = method_class(name)
     own = checked_options(name, cls, current_options(name, options or {}))
     return cls(network=network, another=another, loss=loss, augment=augment, **own)
 
 
 def method_help(name: str) -> str:
-    """What ``hebbseg train --method NAME --help-method`` prints."""
+    """Return the output of ``hebbseg train --method NAME --help-method``."""
     if name == AUTO:
         return (
-            f"{AUTO}: {WITH_UNLABELLED} with {options_text(AUTO_OPTIONS)} where training images are without a mask, "
-            "supervised where all have one.\n\n" + method_help(WITH_UNLABELLED)
+            f"{AUTO}: {WITH_UNLABELLED} with {options_text(AUTO_OPTIONS)} if some training images are unlabelled, "
+            "otherwise supervised.\n\n" + method_help(WITH_UNLABELLED)
         )
     return help_text(name, method_class(name))
 
 
 def options_text(options: Mapping[str, Any], *, prefix: str = "") -> str:
-    """As one would write them: ``pseudo_loss=dice dice_gated=true``."""
+    """Format options as on the command line: ``pseudo_loss=dice dice_gated=true``."""
     return " ".join(f"{prefix}{name}={str(value).lower()}" for name, value in options.items())

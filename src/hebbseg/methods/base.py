@@ -1,8 +1,8 @@
-"""What the training loop asks of a method, and all it knows of one."""
+"""The interface of stage-2 methods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, NotRequired, TypedDict
+from typing import ClassVar, NamedTuple, NotRequired, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from torch.nn.modules.conv import _ConvNd
 from hebbseg.data.augment.views import Augment
 from hebbseg.errors import HebbsegError
 from hebbseg.methods.losses import segmentation_loss
+from hebbseg.methods.ops import Ramp, ramp_up
+from hebbseg.methods.options import Share, Weight
 
 
 class Labelled(NamedTuple):
@@ -22,7 +24,7 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Where the training stands: the update's number, how much of the way is done (0 … 1), and this update's randomness."""
+    """The number of the update, the fraction of training that is done (0 to 1) and the random generator of the update."""
 
     number: int
     progress: float
@@ -30,7 +32,7 @@ class Step:
 
 
 class Parts(TypedDict):
-    """What every method is made of; see `Method`. The other keywords of a method's constructor are its options."""
+    """The keywords of the `Method` constructor. All other keywords of a subclass are its options."""
 
     network: nn.Module
     another: Callable[[], nn.Module]
@@ -39,27 +41,26 @@ class Parts(TypedDict):
 
 
 class Method(nn.Module):
-    """A way to learn from a few masks and, perhaps, from images without.
+    """Base class of supervised and semi-supervised training methods.
 
-    A subclass holds all networks it trains as submodules, so that its ``state_dict`` is all that a checkpoint needs.
-    ``network`` is the one that is kept in the end. Networks that follow (teachers) have ``requires_grad`` off.
-    Its own options are typed keywords of its constructor, with the values of the original paper as defaults and a line
-    each under "Options" in its docstring: the command line and the docs take them from there. ``title`` is its name in
-    reports, ``networks`` how many networks start from weights of stage 1: the given one, and one for each call of
-    ``another``.
+    A subclass registers every network as a submodule, so that its ``state_dict`` is a complete checkpoint. Teachers have
+    ``requires_grad=False``. Options are typed keywords of the constructor, with the values of the original paper as
+    defaults and one entry each under "Options" in the docstring, from which the command line and the documentation read
+    them. ``title`` is the display name in reports; ``networks`` counts the networks that need an initialization: the given
+    one and one for each call of ``another``.
 
     Args:
-        network: initialised already.
-        another: makes a further network, initialised the same way from another seed; for methods with several.
-        loss: the supervised criterion, ``"dice+ce"`` or ``"dice"``.
-        augment: gives strong views; default `Augment` with its own strengths.
+        network: the initialized network to train; it is saved as the final model.
+        another: returns a further network with the same initialization and a different seed.
+        loss: the supervised loss, ``"dice+ce"`` or ``"dice"``.
+        augment: creates strongly augmented views; defaults to `Augment` with its default strengths.
     """
 
     title: ClassVar[str] = ""
     networks: ClassVar[int] = 1
     uses_unlabelled: ClassVar[bool] = True
     needs_unet: ClassVar[bool] = False
-    """Whether it reads the UNet's encoder and decoder, so that no other network will do (unless feature_view=False)."""
+    """Whether the method uses the UNet's encoder and decoder feature maps (UniMatch: unless feature_view=False)."""
 
     def __init__(
         self, *, network: nn.Module, another: Callable[[], nn.Module], loss: str, augment: Augment | None = None
@@ -71,32 +72,44 @@ class Method(nn.Module):
         self.augment = augment or Augment(spatial_dims=_spatial_dims(network))
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
-        """The terms of this update's loss, each already weighted; the loop minimises their sum."""
+        """Return the weighted terms of the loss; the training loop minimizes their sum."""
         raise NotImplementedError
 
     def forward(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
-        # Distributed wrappers only see forward.
+        # DDP synchronizes gradients only for calls of forward.
         return self.loss(labelled, unlabelled, step)
 
     def after_step(self, step: Step) -> None:
-        """Called when the optimiser has stepped: a teacher follows its student here."""
+        """Run after each optimizer step, for example to update a teacher."""
 
     def predict(self, images: Tensor) -> Tensor:
-        """Logits (B, K, *S) of the network that is kept."""
+        """Return logits (B, K, *S) of the final model."""
         logits = self.network(images)
         assert isinstance(logits, Tensor)
         return logits
 
     def needed(self, unlabelled: Tensor | None) -> Tensor:
-        """The unlabelled images, or an error that says why there are none."""
+        """Return the unlabelled images, or raise an error if the batch has none."""
         if unlabelled is None or not len(unlabelled):
             raise HebbsegError(
-                f"{type(self).__name__} learns from unlabelled images, and the batch has none. Set unlabelled_batch to 1 or "
-                "more, or use method supervised."
+                f"Method {self.title or type(self).__name__} needs unlabelled images, but the batch has none. Set "
+                "unlabelled_batch to 1 or more, or use method=supervised."
             )
         return unlabelled
 
 
+class RampedMethod(Method):
+    """A method whose unlabelled loss has the weight λ(t) = weight · ramp(t / ramp_share), t the fraction of training."""
+
+    def __init__(self, *, weight: Weight, ramp: Ramp, ramp_share: Share, **parts: Unpack[Parts]) -> None:
+        super().__init__(**parts)
+        self.weight = weight
+        self.ramp = ramp
+        self.ramp_share = ramp_share
+
+    def lambda_(self, step: Step) -> float:
+        return self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
+
+
 def _spatial_dims(network: nn.Module) -> int:
-    """As many as its first convolution has."""
     return next(len(module.kernel_size) for module in network.modules() if isinstance(module, _ConvNd))

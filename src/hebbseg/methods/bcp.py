@@ -1,4 +1,4 @@
-"""Bidirectional copy-paste: labelled and unlabelled images lend each other their middles."""
+"""Bidirectional copy-paste (BCP): labelled crops in unlabelled images, and the reverse."""
 
 from typing import Literal, Unpack
 
@@ -13,28 +13,27 @@ from hebbseg.methods.losses import region_loss
 from hebbseg.methods.ops import follow, make_teacher, pseudo_label
 from hebbseg.methods.options import Rate, Share, Weight
 
-MOSTLY = 0.95  # of a class in its largest part: then it is one object
+SINGLE_OBJECT = 0.95  # minimum fraction of a class in its largest connected component
 
 
 def largest_parts(masks: Tensor, classes: list[int]) -> Tensor:
-    """Of each class named, only the largest connected part of each image stays; the rest becomes background.
+    """Keep only the largest connected component of each given class, per image; the rest becomes background.
 
-    Shapes: class indices (B, *S) → the same.
+    Shapes: class indices (B, *S) → (B, *S).
     """
     kept = masks.cpu().numpy().copy()
     for mask in kept:
         for index in classes:
-            largest = _largest(mask == index)
-            mask[(mask == index) & ~largest] = 0
+            mask[(mask == index) & ~_largest(mask == index)] = 0
     return torch.from_numpy(kept).to(masks.device)
 
 
 def single_objects(masks: Tensor, classes: int) -> list[int]:
-    """Foreground classes that are one object wherever these masks (B, *S) show them."""
+    """Return the foreground classes that are a single object in every mask (B, *S) that contains them."""
     found = []
     for index in range(1, classes):
         areas = [(mask == index) for mask in masks.cpu().numpy() if (mask == index).any()]
-        if areas and all(_largest(area).sum() >= MOSTLY * area.sum() for area in areas):
+        if areas and all(_largest(area).sum() >= SINGLE_OBJECT * area.sum() for area in areas):
             found.append(index)
     return found
 
@@ -47,26 +46,26 @@ def _largest(area: np.ndarray) -> np.ndarray:
 
 
 class BidirectionalCopyPaste(Method):
-    """With M = 0 in a box and 1 around it, labelled images x_i, x_j, unlabelled u_p, u_q, and teacher labels ŷ:
+    """Copy-paste between labelled and unlabelled images in both directions.
 
         inward    M u_p + (1 − M) x_i,   L_in  = α L(ŷ_p on M) + L(y_i on 1 − M)
         outward   M x_j + (1 − M) u_q,   L_out = L(y_j on M) + α L(ŷ_q on 1 − M)
 
-    L is the supervised loss of the positions in a region. During the first part of the training labelled images are
-    pasted into one another. The teacher is the student's running mean. Every image is used in both directions, so that a
-    batch of one labelled and one unlabelled image will do.
+    where M is 0 in a box and 1 elsewhere, x are labelled images, u unlabelled images, ŷ the pseudo-labels of an EMA teacher
+    and L the supervised loss restricted to a region. During warm-up, labelled images are pasted into one another. Every
+    image is used in both directions, so one labelled and one unlabelled image per batch suffice.
 
-    Where a class is one object (an atrium), only the largest part of its pseudo label is kept; where it is many (glands),
-    that would delete most of it. ``auto`` looks at the labelled masks of the batch.
+    If a class is a single object (an atrium), only the largest connected component of its pseudo-label is kept. With many
+    objects (glands) this would remove most of the class; ``auto`` decides from the labelled masks of the batch.
 
     Bai et al., Bidirectional copy-paste for semi-supervised medical image segmentation, CVPR 2023.
 
     Options:
-        weight: α, of positions whose label is the teacher's
-        box: the box's side as a part of the image's
-        warm_up: part of the training with labelled images alone
-        decay: the teacher's memory from one update to the next
-        largest_part: keep only the largest part of each class in a pseudo label
+        weight: α, weight of the loss on pseudo-labelled positions
+        box: side of the box as a fraction of the side of the image
+        warm_up: fraction of training with labelled images only
+        decay: EMA decay of the teacher
+        largest_part: keep only the largest connected component of each class in a pseudo-label
     """
 
     title = "BCP"
@@ -109,18 +108,18 @@ class BidirectionalCopyPaste(Method):
 
     @torch.no_grad()
     def pseudo_masks(self, labelled: Labelled, unlabelled: Tensor) -> Tensor:
-        """The teacher's hard labels (B, *S), cleaned."""
+        """Return the teacher's hard labels (B, *S), reduced to the largest components if requested."""
         logits = self.teacher(unlabelled)
         masks, classes = pseudo_label(logits)[0], logits.shape[1]
         if self.largest_part == "never":
             return masks
-        always = self.largest_part == "always"
-        return largest_parts(masks, list(range(1, classes)) if always else single_objects(labelled.masks, classes))
+        every = list(range(1, classes))
+        return largest_parts(masks, every if self.largest_part == "always" else single_objects(labelled.masks, classes))
 
     def after_step(self, step: Step) -> None:
         follow(self.teacher, self.network, self.decay, step.number)
 
 
 def _cycled(x: Tensor, count: int) -> Tensor:
-    """The first ``count`` of x, x, x, …"""
+    """Repeat x along the batch axis up to ``count`` images."""
     return x[torch.arange(count, device=x.device) % len(x)]

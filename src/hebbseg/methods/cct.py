@@ -1,4 +1,4 @@
-"""Cross-consistency training: decoders that see harmed features must say what the main one says."""
+"""Cross-consistency training (CCT): auxiliary decoders with perturbed features match the main decoder."""
 
 from typing import Unpack
 
@@ -6,30 +6,32 @@ import torch
 from torch import Tensor, nn
 
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.ops import Ramp, ramp_up, softmax, squared_distance
+from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
+from hebbseg.methods.ops import Ramp, softmax, squared_distance
 from hebbseg.methods.options import Share, Weight
 from hebbseg.methods.perturbations import PERTURBATIONS
 from hebbseg.networks.heads import AuxiliaryDecoder, cropped
 from hebbseg.networks.unet import UNet
 
 
-class CrossConsistency(Method):
-    """L = L_sup(labelled) + λ(t) · 1/A Σ_a mean ‖p_a(h_a(z)) − p(z)‖² / K on unlabelled images.
+class CrossConsistency(RampedMethod):
+    """Consistency between the main decoder and auxiliary decoders with perturbed features.
 
-    z are the encoder's maps, p the main decoder's prediction without its gradient, p_a that of auxiliary decoder a, which
-    sees every map harmed by h_a (skips too, or they would tell the answer): noise in proportion, the most active
-    positions removed, or whole channels removed. The gradient reaches the auxiliary decoders and the shared encoder, not
-    the main decoder. Auxiliary decoders start as copies of the main one, and are thrown away in the end.
+        L = L_sup(labelled) + λ(t) · 1/A Σ_a mean ‖p_a(h_a(z)) − p(z)‖² / K    on unlabelled images
 
-    Ouali, Hudelot and Tami, Semi-supervised semantic segmentation with cross-consistency training, CVPR 2020. Its guided
-    cutout and masks and its virtual adversarial noise are left out.
+    where z are the encoder's feature maps, p the prediction of the main decoder (no gradient) and p_a that of auxiliary
+    decoder a, with perturbation h_a on every map, skip connections included: multiplicative noise, dropping of the most
+    active positions, or channel dropout. The gradient reaches the auxiliary decoders and the shared encoder, not the main
+    decoder. Auxiliary decoders start as copies of the main decoder and are discarded after training.
+
+    Ouali, Hudelot and Tami, Semi-supervised semantic segmentation with cross-consistency training, CVPR 2020. Guided
+    cutout, context and object masks and virtual adversarial noise are not implemented.
 
     Options:
         weight: λ at the end of the ramp
-        ramp: how λ rises over the training
-        ramp_share: part of the training after which λ has its full value
-        perturbations: one auxiliary decoder for each of these, separated by commas; noise, drop, dropout, also repeated
+        ramp: shape of the ramp of λ
+        ramp_share: fraction of training after which λ reaches its full value
+        perturbations: comma-separated list of noise, drop and dropout, with one auxiliary decoder per entry; may repeat
     """
 
     title = "CCT"
@@ -45,15 +47,13 @@ class CrossConsistency(Method):
         perturbations: str = "noise,drop,dropout",
         **parts: Unpack[Parts],
     ) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
         self.perturbations = perturbations
         self._names = [name.strip() for name in perturbations.split(",")]
         for name in self._names:
             if name not in PERTURBATIONS:
-                raise HebbsegError(f"cct, perturbations={perturbations!r}: {did_you_mean(name, PERTURBATIONS)}")
+                remedy = did_you_mean(name, PERTURBATIONS)
+                raise HebbsegError(f"Method cct, option perturbations={perturbations!r}: unknown name {name!r}. {remedy}")
         self.auxiliary = nn.ModuleList(AuxiliaryDecoder(network=self.network) for _ in self._names)
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
@@ -64,10 +64,9 @@ class CrossConsistency(Method):
         target = softmax(logits[count:].detach())
         distances = []
         for name, decoder in zip(self._names, self.auxiliary, strict=True):
-            harmed = [PERTURBATIONS[name](z[count:], step.generator) for z in maps]
-            distances.append(squared_distance(softmax(cropped(decoder(harmed), size)), target).mean())
-        λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
+            perturbed = [PERTURBATIONS[name](z[count:], step.generator) for z in maps]
+            distances.append(squared_distance(softmax(cropped(decoder(perturbed), size)), target).mean())
         return {
             "supervised": self.criterion(logits[:count], labelled.masks),
-            "consistency": λ * torch.stack(distances).mean(),
+            "consistency": self.lambda_(step) * torch.stack(distances).mean(),
         }

@@ -1,4 +1,4 @@
-"""Cross pseudo supervision: two networks that began apart, each the other's teacher."""
+"""Cross pseudo supervision (CPS): two networks train on each other's pseudo-labels."""
 
 from typing import Unpack
 
@@ -6,23 +6,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.ops import Ramp, pseudo_label, ramp_up
+from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
+from hebbseg.methods.ops import Ramp, pseudo_label
 from hebbseg.methods.options import Share, Weight
 
 
-class CrossPseudoSupervision(Method):
-    """L = Σ_{i=1,2} L_sup(p_i) + λ · [ CE(p_1, argmax p_2) + CE(p_2, argmax p_1) ] on labelled and unlabelled images.
+class CrossPseudoSupervision(RampedMethod):
+    """Two networks, each trained on the other's pseudo-labels.
 
-    The hard labels carry no gradient. Both networks are initialised the same way, from different seeds; the first is kept.
+        L = Σ_{i=1,2} L_sup(p_i) + λ · [ CE(p_1, argmax p_2) + CE(p_2, argmax p_1) ]    on labelled and unlabelled images
 
-    Chen et al., Semi-supervised semantic segmentation with cross pseudo supervision, CVPR 2021: λ = 1.5 (PASCAL VOC) from
-    the first update on.
+    where p_i is the prediction of network i and argmax carries no gradient. Both networks use the same initialization with
+    different seeds. The first one is the final model.
+
+    Chen et al., Semi-supervised semantic segmentation with cross pseudo supervision, CVPR 2021: λ = 1.5 (PASCAL VOC),
+    constant.
 
     Options:
         weight: λ at the end of the ramp
-        ramp: how λ rises over the training
-        ramp_share: part of the training after which λ has its full value
+        ramp: shape of the ramp of λ
+        ramp_share: fraction of training after which λ reaches its full value
     """
 
     title = "CPS"
@@ -31,10 +34,7 @@ class CrossPseudoSupervision(Method):
     def __init__(
         self, *, weight: Weight = 1.5, ramp: Ramp = "constant", ramp_share: Share = 1.0, **parts: Unpack[Parts]
     ) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
         self.second = parts["another"]()
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
@@ -43,8 +43,7 @@ class CrossPseudoSupervision(Method):
         images = torch.cat([labelled.images, unlabelled])
         first, second = self.network(images), self.second(images)
         (label1, _), (label2, _) = pseudo_label(first), pseudo_label(second)
-        λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(first[:count], labelled.masks) + self.criterion(second[:count], labelled.masks),
-            "cross": λ * (F.cross_entropy(first, label2) + F.cross_entropy(second, label1)),
+            "cross": self.lambda_(step) * (F.cross_entropy(first, label2) + F.cross_entropy(second, label1)),
         }

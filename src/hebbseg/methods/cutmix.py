@@ -1,4 +1,4 @@
-"""Boxes in which one image is replaced by another."""
+"""Box masks for CutMix and copy-paste."""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hebbseg.data.augment.views import Augment
+
 
 def box_mask(size: Sequence[int], sides: Sequence[int], generator: torch.Generator) -> Tensor:
-    """True inside a box with the given sides, anywhere in the image. Shapes: (*S)."""
+    """Return a mask (*S) that is True in a box of the given sides at a random position."""
     mask = torch.zeros(tuple(size), dtype=torch.bool)
     starts = [int(torch.randint(n - min(n, side) + 1, (), generator=generator)) for n, side in zip(size, sides, strict=True)]
     mask[tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))] = True
@@ -16,7 +18,7 @@ def box_mask(size: Sequence[int], sides: Sequence[int], generator: torch.Generat
 
 
 def copy_paste_box(size: Sequence[int], share: float, generator: torch.Generator) -> Tensor:
-    """BCP's box, one for the whole batch: every side is ``share`` of the image's. Shapes: (1, *S) of truth values."""
+    """Return one box mask (1, *S) for the whole batch, with sides of ``share`` times those of the image."""
     return box_mask(size, [max(1, int(share * n)) for n in size], generator).unsqueeze(0)
 
 
@@ -29,10 +31,9 @@ def cutmix_boxes(
     area: tuple[float, float] = (0.02, 0.4),
     ratio: float = 1 / 0.3,
 ) -> Tensor:
-    """For every image a box or, with 1 − ``chance``, none.
+    """Return box masks (count, *S); an image has a box with probability ``chance``.
 
-    The box takes a uniform share in ``area`` of the image; its sides differ by a factor of up to ``ratio``.
-    Shapes: (count, *S) of truth values.
+    The area of a box is a uniform fraction in ``area`` of the image; its sides differ by a factor of up to ``ratio``.
     """
     masks = torch.zeros(count, *size, dtype=torch.bool)
     axes = len(size)
@@ -41,17 +42,27 @@ def cutmix_boxes(
         if drawn[0] >= chance:
             continue
         volume = area[0] + (area[1] - area[0]) * drawn[1]
-        # Logarithms of the sides less their mean, so that the volume stays what it is.
+        # Log ratios of the sides with zero mean keep the volume.
         stretch = [math.log(ratio) * (u - sum(drawn[2:]) / axes) for u in drawn[2:]]
         sides = [min(n, max(1, round(n * volume ** (1 / axes) * math.exp(s)))) for n, s in zip(size, stretch, strict=True)]
         mask.copy_(box_mask(size, sides, generator))
     return masks
 
 
-def mixed(inside: Tensor, outside: Tensor, boxes: Tensor) -> Tensor:
-    """``inside`` in the boxes, ``outside`` elsewhere.
+def strong_view(
+    images: Tensor, label: Tensor, confidence: Tensor, augment: Augment, chance: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a strong view of the images (B, C, *S) with CutMix, and its pseudo-label and confidence (B, *S)."""
+    strong = augment.strong(images, generator)
+    boxes = cutmix_boxes(len(images), images.shape[2:], chance, generator)
+    view, label, confidence = (mixed(x.roll(1, dims=0), x, boxes) for x in (strong, label, confidence))
+    return view, label, confidence
 
-    Shapes: twice (B, C, *S) or twice (B, *S); boxes (B, *S), or (1, *S) for one box in all → as the first.
+
+def mixed(inside: Tensor, outside: Tensor, boxes: Tensor) -> Tensor:
+    """Return ``inside`` in the boxes and ``outside`` elsewhere.
+
+    Shapes: images (B, C, *S) or masks (B, *S); boxes (B, *S), or (1, *S) for one box in the whole batch.
     """
     boxes = boxes.to(inside.device)
     if inside.ndim > boxes.ndim:

@@ -1,4 +1,4 @@
-"""Dual-task consistency: a mask and a signed distance, two ways to say one thing."""
+"""Dual-task consistency (DTC): segmentation and signed distance regression agree."""
 
 from typing import Unpack
 
@@ -8,50 +8,47 @@ import torch.nn.functional as F
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax
+from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
+from hebbseg.methods.ops import Ramp, seed_of, softmax
 from hebbseg.methods.options import Share, Weight
 from hebbseg.networks.heads import DistanceHead, cropped
 from hebbseg.networks.unet import UNet
 
 
 def signed_distance(masks: Tensor, classes: int) -> Tensor:
-    """For each foreground class, −d / max d inside, 0 on its inner border, d / max d outside, d the distance in pixels.
+    """Return −d / max d inside each foreground class, 0 on its inner boundary, d / max d outside; d in pixels.
 
-    A class that an image does not have is all outside (1), one that fills it all inside (−1).
+    The map is 1 everywhere for a class that is absent and −1 everywhere for a class that fills the image.
     Shapes: class indices (B, *S) → (B, classes − 1, *S) in [−1, 1].
     """
-    fields = np.empty((len(masks), classes - 1, *masks.shape[1:]), dtype=np.float32)
-    for image, mask in enumerate(masks.cpu().numpy()):
-        for index in range(1, classes):
-            fields[image, index - 1] = _field(mask == index)
-    return torch.from_numpy(fields).to(masks.device)
+    fields = [[_field(mask == index) for index in range(1, classes)] for mask in masks.cpu().numpy()]
+    return torch.from_numpy(np.array(fields, dtype=np.float32)).to(masks.device)
 
 
 def _field(inside: np.ndarray) -> np.ndarray:
     if inside.all() or not inside.any():
         return np.full(inside.shape, -1.0 if inside.any() else 1.0)
     depth, outside = distance_transform_edt(inside), distance_transform_edt(~inside)
-    depth[depth == 1] = 0  # the inner border: an outside pixel shares a face with it
+    depth[depth == 1] = 0  # the inner boundary: pixels that share a face with the outside
     return outside / outside.max() - depth / max(depth.max(), 1)
 
 
-class DualTaskConsistency(Method):
-    """A second head predicts, for each foreground class, the signed distance s (tanh, negative inside):
+class DualTaskConsistency(RampedMethod):
+    """Consistency between segmentation and signed distance regression.
 
-        L = L_sup + β · mean (s − s*)² on labelled images + λ(t) · mean (σ(−k s_c) − p_c)² on all images
+        L = L_sup + β · mean (s − s*)²  (labelled)  + λ(t) · mean (σ(−k s_c) − p_c)²  (all images)
 
-    where σ(−k s) is a smooth step from distance to mask and p_c the softmax of class c; several foreground classes have a
-    distance each. Distances count pixels and are divided by their largest, inside and outside apart.
+    where s_c is the signed distance of foreground class c, predicted by a second head (tanh, negative inside), s* its ground
+    truth (`signed_distance`), σ(−k s) a smooth step from distance to mask and p_c the softmax of class c.
 
     Luo et al., Semi-supervised medical image segmentation through dual-task consistency, AAAI 2021.
 
     Options:
         weight: λ at the end of the ramp
-        ramp: how λ rises over the training
-        ramp_share: part of the training after which λ has its full value
-        distance_weight: β, of the distance regression
-        steepness: k, of the step from distance to mask
+        ramp: shape of the ramp of λ
+        ramp_share: fraction of training after which λ reaches its full value
+        distance_weight: β, weight of the distance regression
+        steepness: k, steepness of the step from distance to mask
     """
 
     title = "DTC"
@@ -68,10 +65,7 @@ class DualTaskConsistency(Method):
         steepness: Weight = 1500.0,
         **parts: Unpack[Parts],
     ) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
         self.distance_weight = distance_weight
         self.steepness = steepness
         self.distance_head = DistanceHead(network=self.network, seed=seed_of(self.network))
@@ -83,10 +77,8 @@ class DualTaskConsistency(Method):
         fine = self.network.decoder(self.network.encoder(images))[-1]
         logits, distance = cropped(self.network.head(fine), size), cropped(self.distance_head(fine), size)
         truth = signed_distance(labelled.masks, self.network.out_channels)
-        mask = torch.sigmoid(-self.steepness * distance)
-        λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:count], labelled.masks),
             "distance": self.distance_weight * F.mse_loss(distance[:count], truth.to(distance)),
-            "consistency": λ * F.mse_loss(mask, softmax(logits)[:, 1:]),
+            "consistency": self.lambda_(step) * F.mse_loss(torch.sigmoid(-self.steepness * distance), softmax(logits)[:, 1:]),
         }

@@ -1,4 +1,4 @@
-"""Entropy minimisation: be sure of what you see, whatever it is."""
+"""Entropy minimization (EM) on unlabelled images."""
 
 import math
 from typing import Unpack
@@ -6,42 +6,42 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.ops import Ramp, entropy, ramp_up, softmax
+from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
+from hebbseg.methods.ops import Ramp, entropy, softmax
 from hebbseg.methods.options import Share, Weight
 
 
 def normalized_entropy(logits: Tensor) -> Tensor:
-    """Mean over positions of −Σ_c p_c ln p_c / ln K, in [0, 1]. Shapes: (B, K, *S) → ()."""
+    """Return the mean over positions of −Σ_c p_c ln p_c / ln K, in [0, 1]. Shapes: (B, K, *S) → ()."""
     return entropy(softmax(logits)).mean() / math.log(logits.shape[1])
 
 
-class EntropyMinimization(Method):
-    """L = L_sup(labelled) + λ(t) · H(unlabelled), H the mean entropy of the prediction divided by ln K.
+class EntropyMinimization(RampedMethod):
+    """Entropy minimization on unlabelled images.
 
-    Grandvalet and Bengio, NIPS 2004; for segmentation, normalized as here, Vu et al., ADVENT, CVPR 2019, Eq. 2–3. Neither
-    has a weight for this task (ADVENT's 0.001 is for another domain's images): the default is this project's common one.
+        L = L_sup(labelled) + λ(t) · H(unlabelled)
+
+    where H is the mean entropy of the prediction divided by ln K.
+
+    Grandvalet and Bengio, NIPS 2004; normalized, for segmentation, Vu et al., ADVENT, CVPR 2019, Eq. 2–3. Neither gives a
+    weight for this task (ADVENT uses 0.001 for domain adaptation); the default is this project's own.
 
     Options:
         weight: λ at the end of the ramp
-        ramp: how λ rises over the training
-        ramp_share: part of the training after which λ has its full value
+        ramp: shape of the ramp of λ
+        ramp_share: fraction of training after which λ reaches its full value
     """
 
     title = "EM"
 
     def __init__(self, *, weight: Weight = 5.0, ramp: Ramp = "linear", ramp_share: Share = 1.0, **parts: Unpack[Parts]) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         unlabelled = self.needed(unlabelled)
         count = len(labelled.images)
         logits = self.network(torch.cat([labelled.images, unlabelled]))
-        λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:count], labelled.masks),
-            "entropy": λ * normalized_entropy(logits[count:]),
+            "entropy": self.lambda_(step) * normalized_entropy(logits[count:]),
         }

@@ -1,32 +1,34 @@
-"""FixMatch: what is seen clearly in a weak view is the label of a strong one."""
+"""FixMatch: confident pseudo-labels from a weak view supervise a strong view."""
 
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.cutmix import cutmix_boxes, mixed
-from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label, ramp_up
+from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
+from hebbseg.methods.cutmix import strong_view
+from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label
 from hebbseg.methods.options import Share, Weight
 from hebbseg.networks.modes import without_dropout
 
 
-class FixMatch(Method):
-    """L = L_sup(labelled) + λ · 1/N Σ_n 1[max_c q_nc ≥ τ] · CE(p_n, argmax q_n) on unlabelled images,
+class FixMatch(RampedMethod):
+    """Weak-to-strong consistency with confident pseudo-labels.
 
-    q the prediction on the weak view, without gradient and without dropout, p that on its strong view (`Augment.strong`:
-    the same geometry, harsher light, noise and blur).
+        L = L_sup(labelled) + λ · 1/N Σ_n 1[max_c q_nc ≥ τ] · CE(p_n, argmax q_n)    on unlabelled images
 
-    Sohn et al., FixMatch, NeurIPS 2020: λ = 1 from the first update on, τ = 0.95; pixel by pixel, with or without CutMix,
-    it is the baseline of UniMatch (Yang et al., CVPR 2023).
+    where q is the prediction for the weak view (no gradient, no dropout) and p that for the strong view (`Augment.strong`:
+    same geometry, stronger intensity changes, noise and blur).
+
+    Sohn et al., FixMatch, NeurIPS 2020: λ = 1, constant, τ = 0.95. Applied per pixel, with or without CutMix, it is the
+    baseline of UniMatch (Yang et al., CVPR 2023).
 
     Options:
         weight: λ at the end of the ramp
-        ramp: how λ rises over the training
-        ramp_share: part of the training after which λ has its full value
-        threshold: τ, the probability from which a pseudo label is trusted
-        cutmix: chance that a box of the strong view shows another image of the batch
+        ramp: shape of the ramp of λ
+        ramp_share: fraction of training after which λ reaches its full value
+        threshold: τ, minimum confidence of a pseudo-label
+        cutmix: probability of CutMix with another image of the batch in the strong view
     """
 
     title = "FixMatch"
@@ -41,10 +43,7 @@ class FixMatch(Method):
         cutmix: Share = 0.0,
         **parts: Unpack[Parts],
     ) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
         self.threshold = threshold
         self.cutmix = cutmix
 
@@ -53,12 +52,9 @@ class FixMatch(Method):
         count = len(labelled.images)
         with torch.no_grad(), without_dropout(self.network):
             label, confidence = pseudo_label(self.network(unlabelled))
-        strong = self.augment.strong(unlabelled, step.generator)
-        boxes = cutmix_boxes(len(unlabelled), unlabelled.shape[2:], self.cutmix, step.generator)
-        strong, label, confidence = (mixed(x.roll(1, dims=0), x, boxes) for x in (strong, label, confidence))
+        strong, label, confidence = strong_view(unlabelled, label, confidence, self.augment, self.cutmix, step.generator)
         logits = self.network(torch.cat([labelled.images, strong]))
-        λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:count], labelled.masks),
-            "pseudo": λ * confident_cross_entropy(logits[count:], label, confidence, self.threshold),
+            "pseudo": self.lambda_(step) * confident_cross_entropy(logits[count:], label, confidence, self.threshold),
         }

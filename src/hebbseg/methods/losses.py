@@ -1,4 +1,4 @@
-"""How predictions compare with masks: the supervised loss that every method shares, a loss of regions, a score."""
+"""Segmentation losses and a soft Dice score."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ from hebbseg.methods.ops import softmax
 
 
 def segmentation_loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """``"dice"`` or ``"dice+ce"`` of logits (B, K, *S) against class indices (B, *S).
+    """Return the loss ``"dice"`` or ``"dice+ce"`` of logits (B, K, *S) and class indices (B, *S).
 
-    The Dice term is over the batch, 1 − (2 Σ p·t + 1) / (Σ p + Σ t + 1) for each class and then the mean: a class that a
-    small patch does not contain costs nothing when it is not predicted.
+    The Dice term is computed over the batch, 1 − (2 Σ p·t + 1) / (Σ p + Σ t + 1) per class, then averaged: a class that is
+    neither present nor predicted has no loss.
     """
     options = {"softmax": True, "to_onehot_y": True, "batch": True, "smooth_nr": 1.0, "smooth_dr": 1.0}
     criterion = DiceCELoss(**options) if kind == "dice+ce" else DiceLoss(**options)
@@ -28,9 +28,9 @@ def segmentation_loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def region_loss(logits: Tensor, masks: Tensor, region: Tensor, loss: str) -> Tensor:
-    """`segmentation_loss` of the positions in a region alone; in the whole image it is the same number.
+    """Return the `segmentation_loss` restricted to a region.
 
-    Shapes: (B, K, *S), class indices (B, *S), truth values (B, *S) → ().
+    Shapes: logits (B, K, *S), class indices (B, *S), boolean region (B, *S) → ().
     """
     p, t, axes = _compared(logits, masks)
     m = region.unsqueeze(1).to(p)  # (B, 1, *S)
@@ -44,9 +44,9 @@ def region_loss(logits: Tensor, masks: Tensor, region: Tensor, loss: str) -> Ten
 
 @torch.no_grad()
 def foreground_dice(logits: Tensor, masks: Tensor) -> Tensor:
-    """2 Σ p·t / Σ (p + t) over the batch, mean over the foreground classes that the masks show; 0 where they show none.
+    """Return 2 Σ p·t / Σ (p + t) over the batch, averaged over the foreground classes in the masks; 0 if there are none.
 
-    How far a network can be believed: one that calls everything background is near 0. Shapes: (B, K, *S), (B, *S) → ().
+    Shapes: logits (B, K, *S), class indices (B, *S) → ().
     """
     p, t, axes = _compared(logits, masks)
     both, sums, shown = ((p * t).sum(axes)[1:], (p + t).sum(axes)[1:], t.sum(axes)[1:] > 0)
@@ -54,7 +54,7 @@ def foreground_dice(logits: Tensor, masks: Tensor) -> Tensor:
 
 
 def _compared(logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-    """Probabilities and masks as such, both (B, K, *S) in single precision at least, and the axes that are not classes."""
+    """Return probabilities and one-hot masks, both (B, K, *S) in at least float32, and the axes other than classes."""
     p = softmax(logits)
     t = F.one_hot(masks, logits.shape[1]).movedim(-1, 1).to(p)  # (B, *S, K) → (B, K, *S)
     return p, t, [0, *range(2, p.ndim)]

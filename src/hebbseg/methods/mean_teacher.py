@@ -1,30 +1,32 @@
-"""Mean teacher: agree with an average of what you were, whatever the noise."""
+"""Mean Teacher: consistency with an exponential moving average of the network."""
 
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.ops import Ramp, follow, input_noise, make_teacher, ramp_up, softmax, squared_distance
+from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
+from hebbseg.methods.ops import Ramp, follow, input_noise, make_teacher, softmax, squared_distance
 from hebbseg.methods.options import Rate, Share, Weight
 
 
-class MeanTeacher(Method):
-    """L = L_sup(labelled) + λ(t) · mean ‖p(x; W, ξ) − p(x + η; W̄, ξ̄)‖² / K on unlabelled images.
+class MeanTeacher(RampedMethod):
+    """Consistency between a student and its exponential moving average (EMA), the teacher.
 
-    W̄ is the running mean of W, updated at every step: W̄ ← d W̄ + (1 − d) W. η is noise on the teacher's input, ξ and ξ̄
-    are the dropout of each. The teacher normalizes with the statistics of its batch, like the student: running ones
-    would belong to other weights than its own. The student is kept.
+        L = L_sup(labelled) + λ(t) · mean ‖p(x; W, ξ) − p(x + η; W̄, ξ̄)‖² / K    on unlabelled images
 
-    Tarvainen and Valpola, NIPS 2017. Their weight (100) is for classes of whole images; λ here is this project's common one.
+    where W̄ ← d W̄ + (1 − d) W after every update, η is input noise and ξ, ξ̄ are the dropout of student and teacher. Both
+    use batch statistics in normalization layers, as running statistics would not fit the teacher's weights. The student
+    is the final model.
+
+    Tarvainen and Valpola, NIPS 2017. Their weight (100) is for image classification; the default is this project's own.
 
     Options:
         weight: λ at the end of the ramp
-        ramp: how λ rises over the training
-        ramp_share: part of the training after which λ has its full value
-        decay: d, the teacher's memory from one update to the next
-        noise: standard deviation of η in units of the image's own, clipped at twice that
+        ramp: shape of the ramp of λ
+        ramp_share: fraction of training after which λ reaches its full value
+        decay: d, EMA decay of the teacher
+        noise: standard deviation of η relative to that of the image; η is clipped at two standard deviations
     """
 
     title = "Mean Teacher"
@@ -39,10 +41,7 @@ class MeanTeacher(Method):
         noise: Weight = 0.1,
         **parts: Unpack[Parts],
     ) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
         self.decay = decay
         self.noise = noise
         self.teacher = make_teacher(self.network)
@@ -53,10 +52,9 @@ class MeanTeacher(Method):
         with torch.no_grad():
             target = softmax(self.teacher(input_noise(unlabelled, step.generator, self.noise)))
         logits = self.network(torch.cat([labelled.images, unlabelled]))
-        λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
             "supervised": self.criterion(logits[:count], labelled.masks),
-            "consistency": λ * squared_distance(softmax(logits[count:]), target).mean(),
+            "consistency": self.lambda_(step) * squared_distance(softmax(logits[count:]), target).mean(),
         }
 
     def after_step(self, step: Step) -> None:

@@ -1,4 +1,4 @@
-"""The options of a method, rule or initializer: its keywords, explained in its docstring, checked before it is called."""
+"""Options of methods, rules and initializers, read from their signatures and docstrings."""
 
 import inspect
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, Field, ValidationError, create_model
+from pydantic import Field, ValidationError, create_model
 
 from hebbseg.errors import HebbsegError, did_you_mean
 
@@ -17,12 +17,12 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Owner = type | Callable[..., Any]
-"""What has options: a class, by the keywords of its constructor, or a function, by its own."""
+"""A class with options as keywords of its constructor, or a function with options as keywords."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option of a method: its name, its type in words, its default and what it means."""
+    """Name, type in words, default and description of an option."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ class Option:
 
 
 def options_of(cls: Owner) -> list[Option]:
-    """The options of a method: keywords of its own constructor that have a default."""
+    """Return the options: the keywords of the constructor that have a default."""
     explained = _explained(inspect.getdoc(cls) or "")
     return [
         Option(name=name, kind=_in_words(hint), default=default, description=explained.get(name, ""))
@@ -40,14 +40,15 @@ def options_of(cls: Owner) -> list[Option]:
 
 
 def checked_options(owner: str, cls: Owner, options: Mapping[str, Any], *, kind: str = "Method") -> dict[str, Any]:
-    """The options with their right types, or an error that names the option, what it got and what it takes."""
+    """Return all options with validated types and defaults; raise an error for an unknown option or a value out of range."""
     fields = _signature(cls)
     for name in options:
         if name not in fields:
             remedy = did_you_mean(name, fields) if fields else "It has no options."
             raise HebbsegError(f"{kind} {owner} has no option {name!r}. {remedy}")
     try:
-        made = _model(cls)(**options)
+        # The stub of create_model requires literal keywords.
+        made = create_model("Options", **fields)(**options)  # type: ignore[call-overload]
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
@@ -57,28 +58,20 @@ def checked_options(owner: str, cls: Owner, options: Mapping[str, Any], *, kind:
 
 
 def help_text(method: str, cls: Owner) -> str:
-    """What ``--help-method`` prints: the docstring without its list of options, then the options with their defaults."""
+    """Return the output of ``--help-method``: the docstring, then the options with types and defaults."""
     about = re.split(r"\n\s*Options:\n", inspect.getdoc(cls) or "")[0].rstrip()
-    options = options_of(cls)
-    lines = [f"{method}: {about}", ""]
-    lines += ["Options:"] if options else ["It has no options of its own."]
-    lines += [f"  {o.name}={_shown(o.default)}  ({o.kind}) {o.description}" for o in options]
-    return "\n".join(lines)
+    options = [f"  {o.name}={_shown(o.default)}  ({o.kind}) {o.description}" for o in options_of(cls)]
+    return "\n".join([f"{method}: {about}", "", "Options:" if options else "This method has no options.", *options])
 
 
 def _shown(default: Any) -> str:
-    return f"{default:.3g}" if isinstance(default, float) else str(default)
-
-
-@cache
-def _model(cls: Owner) -> Any:
-    # pydantic's stub wants literal keywords.
-    return create_model("Options", __config__=ConfigDict(extra="forbid"), **_signature(cls))  # type: ignore[call-overload]
+    text = f"{default:.4g}" if isinstance(default, float) else str(default)
+    return text.lower() if isinstance(default, bool) else text
 
 
 @cache
 def _signature(cls: Owner) -> dict[str, tuple[Any, Any]]:
-    """Name → (type, default) of every keyword of its own."""
+    """Return {name: (type, default)} of the keywords with a default."""
     constructor = cls if inspect.isfunction(cls) else cls.__dict__.get("__init__")
     if constructor is None:
         return {}
@@ -88,28 +81,18 @@ def _signature(cls: Owner) -> dict[str, tuple[Any, Any]]:
 
 
 def _explained(docstring: str) -> dict[str, str]:
-    """The lines under "Options:", by name; a line that is indented further goes on with the one before."""
-    _, _, section = docstring.partition("\nOptions:\n")
-    found: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        if line and not line.startswith(" "):
-            break
-        entry = re.match(r"    (\w+): (.*)", line)
-        if entry:
-            name = entry[1]
-            found[name] = entry[2]
-        elif line.strip() and name:
-            found[name] += " " + line.strip()
-    return found
+    """Return {name: description} from the "Options:" section of a docstring."""
+    section = re.split(r"\n(?=\S)", docstring.partition("\nOptions:")[2])[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(description.split()) for name, description in entries}
 
 
 def _in_words(hint: Any) -> str:
-    """``Annotated[float, Field(ge=0, le=1)]`` → "number, from 0, up to 1"; ``Literal["a", "b"]`` → "a, b"."""
+    """Describe a type: ``Annotated[float, Field(ge=0, le=1)]`` → "number ≥ 0, ≤ 1"; ``Literal["a", "b"]`` → "a or b"."""
     if get_origin(hint) is Literal:
         return " or ".join(get_args(hint))
     base, limits = (hint, []) if get_origin(hint) is not Annotated else (get_args(hint)[0], get_args(hint)[1].metadata)
-    words = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
-    kind = {float: "number", int: "whole number", bool: "true or false", str: "text"}.get(base, str(base))
+    words = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
+    kind = {float: "number", int: "integer", bool: "true or false", str: "text"}.get(base, str(base))
     bounds = [words[key].format(getattr(limit, key)) for limit in limits for key in words if hasattr(limit, key)]
-    return ", ".join([kind, *bounds])
+    return f"{kind} {', '.join(bounds)}".rstrip()

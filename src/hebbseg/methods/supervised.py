@@ -1,6 +1,4 @@
-"""The labelled images alone: the baseline that everything else is measured against."""
-
-from typing import ClassVar
+"""Supervised training on the labelled images only."""
 
 from torch import Tensor
 
@@ -8,10 +6,10 @@ from hebbseg.methods.base import Labelled, Method, Step
 
 
 class Supervised(Method):
-    """L = Dice (+ cross-entropy) on the labelled images."""
+    """Supervised training on the labelled images only: L = Dice + cross-entropy, or Dice alone."""
 
     title = "Supervised"
-    uses_unlabelled: ClassVar[bool] = False
+    uses_unlabelled = False
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         return {"supervised": self.criterion(self.network(labelled.images), labelled.masks)}

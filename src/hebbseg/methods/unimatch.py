@@ -1,12 +1,12 @@
-"""UniMatch: FixMatch with two strong views and one view whose features are harmed."""
+"""UniMatch: FixMatch with two strong views and a view with perturbed features."""
 
 from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.cutmix import cutmix_boxes, mixed
+from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
+from hebbseg.methods.cutmix import strong_view
 from hebbseg.methods.losses import foreground_dice, region_loss
 from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label, ramp_up
 from hebbseg.methods.options import Rate, Share, Weight
@@ -15,26 +15,28 @@ from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import UNet
 
 
-class UniMatch(Method):
-    """L = L_sup(labelled) + λ D · [ ½ H(p_f, q) + ¼ H(p_1, q) + ¼ H(p_2, q) ] on unlabelled images,
+class UniMatch(RampedMethod):
+    """Weak-to-strong consistency with two strong views and feature perturbation.
 
-    H(p, q) = 1/N Σ_n 1[max_c q_nc ≥ τ] · CE(p_n, argmax q_n), or the Dice loss of the positions where max_c q_nc ≥ τ; q is
-    the prediction on the weak view, without gradient, p_f the decoder's prediction on the weak view's encoder maps after
-    channel dropout (skips too), p_1 and p_2 those on two strong views, drawn apart, with CutMix.
+        L = L_sup(labelled) + λ D · [ ½ H(p_f, q) + ¼ H(p_1, q) + ¼ H(p_2, q) ]    on unlabelled images
+        H(p, q) = 1/N Σ_n 1[max_c q_nc ≥ τ] · CE(p_n, argmax q_n), or the Dice loss where max_c q_nc ≥ τ
+
+    where q is the prediction for the weak view (no gradient), p_f that of the decoder after channel dropout on the encoder's
+    feature maps of the weak view (skip connections included), and p_1, p_2 those for two independent strong views with CutMix.
 
     Yang et al., Revisiting weak-to-strong consistency in semi-supervised semantic segmentation, CVPR 2023.
 
     Options:
         weight: λ at the end of the ramp
-        ramp: how λ rises over the training
-        ramp_share: part of the training after which λ has its full value
-        threshold: τ, the probability from which a pseudo label is trusted
-        pseudo_loss: H, what compares a prediction with its trusted pseudo label
-        dice_gated: D is the foreground Dice on the labelled images of the batch, so that a network that misses the
-            foreground there does not learn from its own pseudo-labels; else D = 1
-        feature_view: use p_f, which needs the UNet; without it, the two strong views count ½ each
-        dropout: chance that a channel of the harmed features is removed
-        cutmix: chance that a box of a strong view shows another image of the batch
+        ramp: shape of the ramp of λ
+        ramp_share: fraction of training after which λ reaches its full value
+        threshold: τ, minimum confidence of a pseudo-label
+        pseudo_loss: H, cross-entropy (ce) or Dice loss (dice) on confident positions
+        dice_gated: multiply the loss on pseudo-labels by D, the foreground Dice on the labelled images of the batch, so that
+            a network that misses the foreground does not learn from its own pseudo-labels; otherwise D = 1
+        feature_view: use p_f, which requires the UNet; otherwise each strong view has the weight ½
+        dropout: probability of dropping a channel of the perturbed features
+        cutmix: probability of CutMix with another image of the batch in each strong view
     """
 
     title = "UniMatch"
@@ -55,10 +57,7 @@ class UniMatch(Method):
         cutmix: Share = 0.5,
         **parts: Unpack[Parts],
     ) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
         self.threshold = threshold
         self.pseudo_loss = pseudo_loss
         self.dice_gated = dice_gated
@@ -72,24 +71,16 @@ class UniMatch(Method):
         known, total, size = len(labelled.images), len(labelled.images) + len(unlabelled), unlabelled.shape[2:]
         images = torch.cat([labelled.images, unlabelled])
         if self.feature_view:
-            harmed = [
-                torch.cat([z, channel_dropout(z[known:], generator, self.dropout)]) for z in net.encoder(net.padded(images))
-            ]
-            logits = cropped(net.head(net.decoder(harmed)[-1]), size)
+            maps = net.encoder(net.padded(images))
+            maps = [torch.cat([z, channel_dropout(z[known:], generator, self.dropout)]) for z in maps]
+            logits = cropped(net.head(net.decoder(maps)[-1]), size)
         else:
             logits = net(images)
         label, confidence = pseudo_label(logits[known:total])
         terms = [0.5 * self._distance(logits[total:], label, confidence)] if self.feature_view else []
 
-        views: list[Tensor] = []
-        labels: list[Tensor] = []
-        confidences: list[Tensor] = []
-        for _ in range(2):
-            strong = self.augment.strong(unlabelled, generator)
-            boxes = cutmix_boxes(len(unlabelled), size, self.cutmix, generator)
-            for each, x in ((views, strong), (labels, label), (confidences, confidence)):
-                each.append(mixed(x.roll(1, dims=0), x, boxes))
-        for p, q, c in zip(net(torch.cat(views)).chunk(2), labels, confidences, strict=True):
+        views = [strong_view(unlabelled, label, confidence, self.augment, self.cutmix, generator) for _ in range(2)]
+        for p, (_, q, c) in zip(net(torch.cat([view for view, _, _ in views])).chunk(2), views, strict=True):
             terms.append((0.25 if self.feature_view else 0.5) * self._distance(p, q, c))
         D = foreground_dice(logits[:known], labelled.masks) if self.dice_gated else 1.0
         λ = D * self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)

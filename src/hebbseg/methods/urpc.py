@@ -1,28 +1,25 @@
-"""Uncertainty-rectified pyramid consistency: all scales of the decoder must agree, most where they nearly do."""
+"""Uncertainty-rectified pyramid consistency (URPC) between the scales of the decoder."""
 
 from functools import partial
+from itertools import cycle
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.ops import Ramp, ramp_up, seed_of, softmax, squared_distance
+from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
+from hebbseg.methods.ops import Ramp, seed_of, softmax, squared_distance
 from hebbseg.methods.options import Count, Share, Weight
 from hebbseg.methods.perturbations import Perturbation, channel_dropout, feature_drop, feature_noise
 from hebbseg.networks.heads import ScaleHeads, cropped
 from hebbseg.networks.unet import UNet
 
-# What each coarser level's map goes through before its prediction, from fine to coarse, then again from the start.
-# Positions are removed from 0.7 of the largest activity on, where CCT begins at 0.6.
-HARMS: tuple[Perturbation, ...] = (feature_noise, partial(feature_drop, low=0.7), channel_dropout)
+# Perturbations of the coarser decoder levels from fine to coarse, repeated; the original drops positions from 0.7 on.
+LEVEL_PERTURBATIONS: tuple[Perturbation, ...] = (feature_noise, partial(feature_drop, low=0.7), channel_dropout)
 
 
 def rectified_consistency(predictions: Tensor) -> Tensor:
-    """1/S Σ_s [ Σ_v w_sv ‖p_sv − p̄_v‖² / K  /  Σ_v w_sv  +  mean_v D_sv ],  D_s = KL(p̄ ‖ p_s),  w_s = exp(−D_s).
-
-    p̄ is the mean over the S scales. Shapes: probabilities (S, B, K, *size) → ().
-    """
+    """Return the second term of `PyramidConsistency` without λ. Shapes: probabilities (S, B, K, *size) → ()."""
     mean = predictions.mean(dim=0)
     tiny = torch.finfo(mean.dtype).tiny
     terms = []
@@ -33,23 +30,24 @@ def rectified_consistency(predictions: Tensor) -> Tensor:
     return torch.stack(terms).mean()
 
 
-class PyramidConsistency(Method):
-    """Predictions p_s at S decoder scales, brought to full size; p̄ their mean:
+class PyramidConsistency(RampedMethod):
+    """Consistency between the predictions at S scales of the decoder.
 
         L = 1/S Σ_s L_sup(p_s) + λ(t) · 1/S Σ_s [ ⟨ w_s ‖p_s − p̄‖² / K ⟩ / ⟨ w_s ⟩ + ⟨ D_s ⟩ ]
 
-    with D_s = KL(p̄ ‖ p_s), the uncertainty, and w_s = exp(−D_s); the second part on unlabelled images. The gradient goes
-    through p̄ too. Before the coarser predictions the maps are harmed a little (noise, removed positions, removed
-    channels). The finest prediction is the plain UNet's, which is kept.
+    where p_s is the prediction at scale s, upsampled to full size, p̄ their mean, D_s = KL(p̄ ‖ p_s) the uncertainty,
+    w_s = exp(−D_s) and ⟨·⟩ the mean over positions; the second term is on unlabelled images, with gradient through p̄. The
+    feature maps of the coarser scales are perturbed (noise, dropped positions, channel dropout). The finest prediction is
+    that of the plain UNet, which is the final model.
 
     Luo et al., Semi-supervised medical image segmentation via uncertainty rectified pyramid consistency, MICCAI 2021 and
     Medical Image Analysis 2022.
 
     Options:
         weight: λ at the end of the ramp
-        ramp: how λ rises over the training
-        ramp_share: part of the training after which λ has its full value
-        scales: S; a decoder with fewer levels gives fewer
+        ramp: shape of the ramp of λ
+        ramp_share: fraction of training after which λ reaches its full value
+        scales: S, number of scales; at most the number of decoder levels
     """
 
     title = "URPC"
@@ -65,10 +63,7 @@ class PyramidConsistency(Method):
         scales: Count = 4,
         **parts: Unpack[Parts],
     ) -> None:
-        super().__init__(**parts)
-        self.weight = weight
-        self.ramp = ramp
-        self.ramp_share = ramp_share
+        super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
         self.scales = scales
         self.heads = ScaleHeads(network=self.network, scales=scales, seed=seed_of(self.network))
 
@@ -78,12 +73,11 @@ class PyramidConsistency(Method):
         scales = self.pyramid(torch.cat([labelled.images, unlabelled]), step.generator)
         supervised = torch.stack([self.criterion(logits[:count], labelled.masks) for logits in scales]).mean()
         predictions = torch.stack([softmax(logits[count:]) for logits in scales])
-        λ = self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
-        return {"supervised": supervised, "consistency": λ * rectified_consistency(predictions)}
+        return {"supervised": supervised, "consistency": self.lambda_(step) * rectified_consistency(predictions)}
 
     def pyramid(self, images: Tensor, generator: torch.Generator) -> list[Tensor]:
-        """Logits (B, K, *S) of every scale, the plain UNet's first."""
+        """Return the logits (B, K, *S) of all scales, the plain UNet's first."""
         size = images.shape[2:]
         *coarse, fine = self.network.decoder(self.network.encoder(self.network.padded(images)))
-        harmed = [HARMS[level % len(HARMS)](x, generator) for level, x in enumerate(reversed(coarse))]
-        return [cropped(self.network.head(fine), size), *self.heads([*reversed(harmed), fine], size)]
+        perturbed = [perturb(x, generator) for perturb, x in zip(cycle(LEVEL_PERTURBATIONS), reversed(coarse), strict=False)]
+        return [cropped(self.network.head(fine), size), *self.heads([*reversed(perturbed), fine], size)]

@@ -1,4 +1,4 @@
-"""How reports name the data set and the arm of a run that no recipe names."""
+"""Names of the data set and the arm of runs without a recipe."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,8 +23,8 @@ def dataset_of(data: str) -> str:
 
 
 def arm_of(settings: Mapping[str, Any]) -> tuple[str, str | None]:
-    """The name of an arm, and of the same arm from random weights unless that is the baseline."""
-    from hebbseg.methods import AUTO_TITLE, method_title  # brings torch along
+    """Return the name of an arm, and that of the same arm with random weights unless it is the baseline."""
+    from hebbseg.methods import AUTO_TITLE, method_title  # imports torch
 
     method = method_title(str(settings["method"]), settings.get("method_options") or {})
     if settings["init"] == "random":
@@ -35,7 +35,7 @@ def arm_of(settings: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def _init_title(settings: Mapping[str, Any]) -> str:
-    """``Hebbian SWTA-TSA``, ``VAE (latent=8)``, ``weights of stage1.safetensors``."""
+    """``Hebbian SWTA-TSA``, ``VAE (latent=8)``, ``weights from stage1.safetensors``."""
     from hebbseg.methods import options_text
     from hebbseg.pretraining.initializers import initializer, is_initializer
 
@@ -46,5 +46,5 @@ def _init_title(settings: Mapping[str, Any]) -> str:
     elif is_initializer(init):
         title = initializer(init).title
     else:
-        title = f"weights of {Path(init).name}" if Path(init).suffix else init
+        title = f"weights from {Path(init).name}" if Path(init).suffix else init
     return f"{title} ({options_text(options)})" if options else title

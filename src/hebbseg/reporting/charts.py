@@ -1,4 +1,4 @@
-"""The report's curves, bars and arrows. They read in black and white: markers, line styles, hatches, greys."""
+"""Charts of the report, legible in grayscale."""
 
 import base64
 import csv
@@ -22,14 +22,15 @@ from hebbseg.reporting.tables.comparisons import regime_heading
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "///", "...", "xx", "\\\\\\", "--", "++", "oo")
-GREYS = ("0.0", "0.35", "0.55", "0.2")
-ARMS_AT_MOST = 8  # of a figure with curves; more cannot be told apart
-RUNS_AT_MOST = 20  # of a learning curve; a mean over more looks the same
+GRAYS = ("0.0", "0.35", "0.55", "0.2")
+MAX_CURVES = 8  # more cannot be distinguished
+MAX_RUNS = 20  # per learning curve; a mean over more looks the same
+MEAN_WITH_BARS = "Mean over folds and seeds; error bars: 90 % t-interval."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """An image inside the page: ``uri`` holds all of it, ``alt`` says it in words."""
+    """An image embedded in the page: ``uri`` contains its data, ``alt`` describes it in words."""
 
     uri: str
     alt: str
@@ -37,7 +38,7 @@ class Picture:
 
 
 def picture(figure: Figure, *, alt: str, caption: str, vector: bool = True) -> Picture:
-    """Closes the figure. The same figure gives the same bytes: no date, no random names."""
+    """Render and close a figure; reproducible to the byte: no date, no random ids."""
     buffer = io.BytesIO()
     kind = "svg" if vector else "png"
     with rc_context({"svg.hashsalt": "hebbseg"}):
@@ -49,7 +50,7 @@ def picture(figure: Figure, *, alt: str, caption: str, vector: bool = True) -> P
 
 
 def efficiency_curves(comparison: Comparison) -> Picture | None:
-    """Dice against the share of labels, a line for each arm, with intervals."""
+    """Draw Dice against the percentage of labels, one line per arm, with intervals."""
     curves = {label: curve(comparison, label) for label in leading(comparison)}
     curves = {label: points for label, points in curves.items() if len(points) > 1}
     if not curves:
@@ -57,40 +58,40 @@ def efficiency_curves(comparison: Comparison) -> Picture | None:
     figure, axis = plt.subplots(figsize=(7, 4.2), layout="constrained")
     ticks = sorted({percent for points in curves.values() for percent in points})
     for number, (label, points) in enumerate(curves.items()):
-        # A little apart, so that intervals do not hide each other.
+        # Slightly shifted, so that error bars do not overlap.
         shift = 1.03 ** (number - (len(curves) - 1) / 2)
         estimates = [mean_interval(list(values.values())) for values in points.values()]
         _line(axis, [percent * shift for percent in points], estimates, number, label)
     axis.set(xscale="log", xlabel="labelled training images (%)", ylabel="Dice (%)")
-    axis.set_title(f"{comparison.dataset}: Dice by share of labels")
+    axis.set_title(f"{comparison.dataset}: Dice by label regime")
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.grid(axis="y", color="0.9")
     axis.legend(frameon=False, fontsize=8)
-    alt = f"Dice against labelled share on {comparison.dataset}. " + _said(
+    alt = f"Dice by percentage of labelled images on {comparison.dataset}. " + _in_words(
         {label: {f"{p:g} %": mean_interval(list(v.values())) for p, v in points.items()} for label, points in curves.items()}
     )
-    left_out = len(comparison.labels) - len(curves)
-    more = f" {left_out} arms with lower means, or with one regime only, are in the table alone." if left_out else ""
-    return picture(figure, alt=alt, caption=f"Mean over folds and seeds, bars: 90 % t-interval.{more}")
+    hidden = len(comparison.labels) - len(curves)
+    more = f" Arms with a lower mean Dice or a single label regime are in the table only ({hidden})." if hidden else ""
+    return picture(figure, alt=alt, caption=MEAN_WITH_BARS + more)
 
 
 def gain_arrows(comparison: Comparison) -> Picture | None:
-    """From the Dice of X to that of X with the first stage, a panel for each regime."""
+    """Draw arrows from the Dice of X to that of X with stage 1, one panel per label regime."""
     pairs = comparison.gains()
     regimes = [r for r in comparison.regimes if any(comparison.difference(a, b, r) is not None for a, b in pairs)]
     if not pairs or not regimes:
         return None
     size = (2.4 + 2.2 * len(regimes), 1.2 + 0.42 * len(pairs))
     figure, axes = plt.subplots(1, len(regimes), figsize=size, sharey=True, squeeze=False, layout="constrained")
-    said = []
+    descriptions = []
     for axis, regime in zip(axes[0], regimes, strict=True):
         ends: list[float] = []
         for row, (label, other) in enumerate(pairs):
             difference = comparison.difference(label, other, regime)
             if difference is None:
                 continue
-            # Of the pairs alone: a run without a partner would move one end of the arrow.
+            # Paired runs only: an unpaired run would move one end of the arrow.
             after, before = (comparison.values(name, regime, "dice") for name in (label, other))
             start = 100 * float(np.mean([before[pair] for pair in sorted(before.keys() & after.keys(), key=repr)]))
             end = start + 100 * difference.estimate.mean
@@ -100,24 +101,24 @@ def gain_arrows(comparison: Comparison) -> Picture | None:
             axis.annotate("", xy=(end, row), xytext=(start, row), arrowprops=style)
             axis.plot(start, row, "o", color="white", markeredgecolor="0.3", markersize=5)
             ends += [start, end]
-            said.append(f"{other} to {label} at {regime}: {start:.1f} to {end:.1f}")
+            descriptions.append(f"{other} to {label} at {regime_heading(regime)}: {start:.1f} to {end:.1f}")
         margin = 0.12 * (max(ends) - min(ends)) + 0.2 if ends else 1.0
         axis.set_xlim(min(ends, default=0) - margin, max(ends, default=1) + margin)
         axis.set(title=regime_heading(regime), xlabel="Dice (%)")
         axis.grid(axis="x", color="0.9")
-    # Several arms may be tied to the same one: each row has the name of its own.
+    # Several arms can have the same reference, so rows are named by the arm.
     axes[0][0].set_yticks(range(len(pairs)), [label for label, _ in pairs])
     axes[0][0].set_ylim(len(pairs) - 0.5, -0.5)
     return picture(
         figure,
-        alt=f"Dice without and with the first stage on {comparison.dataset}. " + "; ".join(said) + ".",
-        caption="Arrow head: the arm that the row names; circle: the same without its first stage. Thick and black "
-        "where the paired 90 % interval is clear of 0, thin and dashed where it is not.",
+        alt=f"Dice without and with stage 1 on {comparison.dataset}. " + "; ".join(descriptions) + ".",
+        caption="Circle: without stage 1; arrowhead: the arm of the row, with stage 1. Thick, black: the paired 90 % interval "
+        "excludes zero; thin, dashed: it includes zero.",
     )
 
 
 def temperature_curve(comparison: Comparison) -> Picture | None:
-    """Dice against K = 1/t, a line for each regime (and arm), the baseline as a level line."""
+    """Draw Dice against K = 1/t, one line per label regime (and arm), and the baseline as a horizontal line."""
     lines: dict[str, list[tuple[float, Estimate]]] = {}
     found = temperatures(comparison)
     several = len({comparison.arm(label) for _, label in found}) > 1
@@ -137,29 +138,23 @@ def temperature_curve(comparison: Comparison) -> Picture | None:
             estimate = comparison.estimate(label, regime, "dice")
             if estimate is not None:
                 axis.axhline(100 * estimate.mean, color="0.6", lw=1, ls=(0, (1, 3)))
-                said = f"{label}, {regime_heading(regime)}"
-                axis.annotate(
-                    said,
-                    (0.01, 100 * estimate.mean),
-                    xycoords=("axes fraction", "data"),
-                    fontsize=7,
-                    va="bottom",
-                )
+                place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 7, "va": "bottom"}
+                axis.annotate(f"{label}, {regime_heading(regime)}", (0.01, 100 * estimate.mean), **place)
     ticks = sorted({k for points in lines.values() for k, _ in points})
     axis.set(xscale="log", xlabel="K = 1/t", ylabel="Dice (%)", title=f"{comparison.dataset}: Dice by temperature")
     axis.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.legend(frameon=False, fontsize=8)
-    alt = _said({name: {f"K {k:.3g}": estimate for k, estimate in points} for name, points in lines.items()})
+    alt = _in_words({name: {f"K {k:.3g}": estimate for k, estimate in points} for name, points in lines.items()})
     return picture(
         figure,
-        alt=f"Dice against 1 / temperature on {comparison.dataset}. {alt}",
-        caption="Mean over folds and seeds, bars: 90 % t-interval. Dotted: the baseline.",
+        alt=f"Dice by 1 / temperature on {comparison.dataset}. {alt}",
+        caption=f"{MEAN_WITH_BARS} Dotted: {comparison.baseline}.",
     )
 
 
 def variant_bars(comparison: Comparison) -> Picture | None:
-    """A group of bars for each regime, a bar for each arm."""
+    """Draw a group of bars per label regime, with one bar per arm."""
     labels, regimes = comparison.labels, comparison.regimes
     found = {label: {r: comparison.estimate(label, r, "dice") for r in regimes} for label in labels}
     means = [100 * e.mean for row in found.values() for e in row.values() if e is not None]
@@ -173,11 +168,11 @@ def variant_bars(comparison: Comparison) -> Picture | None:
             estimate = found[label][regime]
             if estimate is None:
                 continue
-            grey = str(0.35 + 0.6 * number / max(1, len(labels) - 1))
+            gray = str(0.35 + 0.6 * number / max(1, len(labels) - 1))
             half = None if estimate.half is None else 100 * estimate.half
             axis.bar(
                 place + (number - (len(labels) - 1) / 2) * width, 100 * estimate.mean, 0.9 * width, yerr=half, capsize=2,
-                color=grey, edgecolor="black", lw=0.6, hatch=HATCHES[number % len(HATCHES)],
+                color=gray, edgecolor="black", lw=0.6, hatch=HATCHES[number % len(HATCHES)],
                 label=label if regime == first else None,
             )  # fmt: skip
     low = min(100 * e.low for row in found.values() for e in row.values() if e is not None)
@@ -185,24 +180,24 @@ def variant_bars(comparison: Comparison) -> Picture | None:
     axis.set_xticks(range(len(regimes)), list(map(regime_heading, regimes)))
     axis.set(xlabel="labelled training images", ylabel="Dice (%)", title=f"{comparison.dataset}: Dice by variant")
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    said = {label: {r: e for r, e in row.items() if e is not None} for label, row in found.items()}
+    shown = {label: {regime_heading(r): e for r, e in row.items() if e is not None} for label, row in found.items()}
     return picture(
         figure,
-        alt=f"Dice by variant on {comparison.dataset}. {_said(said)}",
-        caption="Mean over folds and seeds, bars: 90 % t-interval. The axis does not begin at 0.",
+        alt=f"Dice by variant on {comparison.dataset}. {_in_words(shown)}",
+        caption=f"{MEAN_WITH_BARS} The vertical axis does not start at zero.",
     )
 
 
 def learning_curves(comparison: Comparison) -> Picture | None:
-    """The loss on labelled images over updates, the mean of each arm, in the middle one of the regimes that most have."""
+    """Draw the mean loss of each arm on labelled images, in the middle one of the label regimes most arms have."""
     arms = {regime: sum(bool(comparison.cell(label, regime)) for label in comparison.labels) for regime in comparison.regimes}
     shared = [regime for regime in comparison.regimes if arms[regime] == max(arms.values())]
     regime = shared[(len(shared) - 1) // 2]
     curves = {}
     for label in leading(comparison):
-        found = [_loss(run.folder) for run in comparison.cell(label, regime)[:RUNS_AT_MOST]]
+        found = [_loss(run.folder) for run in comparison.cell(label, regime)[:MAX_RUNS]]
         runs = [each for each in found if each is not None]
-        # Runs that ended early have fewer rows; the mean goes as far as all of them.
+        # The mean ends with the shortest run, as runs can stop early.
         shortest = min((len(steps) for steps, _ in runs), default=0)
         if shortest:
             curves[label] = runs[0][0][:shortest], np.mean([loss[:shortest] for _, loss in runs], axis=0), len(runs)
@@ -210,23 +205,20 @@ def learning_curves(comparison: Comparison) -> Picture | None:
         return None
     figure, axis = plt.subplots(figsize=(7, 3.8), layout="constrained")
     for number, (label, (steps, loss, n)) in enumerate(curves.items()):
-        axis.plot(steps, loss, **_style(number), markevery=0.15, label=f"{label} (n {n})")
-    axis.set(
-        xlabel="update",
-        ylabel="loss",
-        title=f"{comparison.dataset}, {regime_heading(regime)} labelled: learning curves",
-    )
+        axis.plot(steps, loss, **_style(number), markevery=0.15, label=f"{label} (n = {n})")
+    title = f"{comparison.dataset}: learning curves, label regime {regime_heading(regime)}"
+    axis.set(xlabel="update", ylabel="loss", title=title)
     axis.legend(frameon=False, fontsize=8)
     last = "; ".join(f"{label} ends at {loss[-1]:.3g}" for label, (_, loss, _) in curves.items())
     return picture(
         figure,
         alt=f"Loss of stage 2 on {comparison.dataset}: {last}.",
-        caption="Loss of stage 2 on the labelled images, mean over runs. A lower loss on few images is not a better segmenter.",
+        caption="Stage-2 loss on the labelled images, mean over runs. A lower training loss does not imply a higher test Dice.",
     )
 
 
 def _loss(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    """Updates and loss of stage 2, or None where there is no readable history."""
+    """Return updates and loss of stage 2, or None without a readable history."""
     try:
         with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
             rows = [(float(row["step"]), float(row["supervised"])) for row in csv.DictReader(file) if row["stage"] == "fit"]
@@ -237,18 +229,15 @@ def _loss(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def leading(comparison: Comparison) -> list[str]:
-    """The baseline, and the arms with the best mean Dice over their runs; not more than can be told apart."""
+    """Return the baseline and the arms with the highest mean Dice, at most `MAX_CURVES`."""
     baseline = comparison.labels_of(comparison.baseline)
-    chosen = set([*baseline, *comparison.best_first()][:ARMS_AT_MOST])
+    chosen = set([*baseline, *comparison.best_first()][:MAX_CURVES])
     return [label for label in comparison.labels if label in chosen]
 
 
 def _style(number: int) -> dict[str, Any]:
-    return {
-        "linestyle": STYLES[number % len(STYLES)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "color": GREYS[number % len(GREYS)],
-    }
+    properties = {"linestyle": STYLES, "marker": MARKERS, "color": GRAYS}
+    return {name: values[number % len(values)] for name, values in properties.items()}
 
 
 def _line(axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], number: int, label: str) -> None:
@@ -257,8 +246,8 @@ def _line(axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], number:
     axis.errorbar(x, means, yerr=halves, capsize=2, elinewidth=0.8, markersize=5, label=label, **_style(number))
 
 
-def _said(lines: dict[str, dict[str, Estimate]]) -> str:
-    """Every mean in words, for those who cannot see the figure."""
+def _in_words(lines: dict[str, dict[str, Estimate]]) -> str:
+    """Return all means as alternative text."""
     return "; ".join(
         f"{name}: " + ", ".join(f"{place} {100 * estimate.mean:.1f}" for place, estimate in points.items())
         for name, points in lines.items()

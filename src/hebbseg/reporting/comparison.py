@@ -1,4 +1,4 @@
-"""Runs on one dataset, arranged for comparison: arms by regimes, repetitions paired by fold and seed."""
+"""Comparison of arms on one dataset by label regime, with repetitions paired by fold and seed."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from hebbseg.reporting.statistics import Estimate, PairedDifference, mean_interv
 class Comparison:
     """The runs of one recipe on one dataset.
 
-    An arm's ``label`` is its name and, where the recipe varies something else for it, that: "Hebbian (temperature 0.1)".
+    The ``label`` of an arm is its name, followed by the other axes it varies: "Hebbian (temperature 0.1)".
     """
 
     def __init__(self, runs: Sequence[RunResult]) -> None:
@@ -26,13 +26,13 @@ class Comparison:
 
     @cached_property
     def _varied(self) -> dict[str, list[str]]:
-        """{arm: axes with more than one value}."""
-        answer = {}
+        """Axes with more than one value, by arm."""
+        varied = {}
         for arm in {run.arm for run in self.runs}:
             axes = [run.axes for run in self.runs if run.arm == arm]
             names = sorted({name for each in axes for name in each})
-            answer[arm] = [name for name in names if len({repr(each.get(name)) for each in axes}) > 1]
-        return answer
+            varied[arm] = [name for name in names if len({repr(each.get(name)) for each in axes}) > 1]
+        return varied
 
     def label(self, run: RunResult) -> str:
         varied = [f"{name} {_shown(run.axes[name])}" for name in self._varied[run.arm] if name in run.axes]
@@ -47,7 +47,7 @@ class Comparison:
 
     @cached_property
     def _first(self) -> dict[str, RunResult]:
-        """A run of each label, the baseline's first, then by name."""
+        """The first run of each label, baseline first, then sorted by name."""
         runs: dict[str, RunResult] = {}
         for run in self.runs:
             runs.setdefault(self.label(run), run)
@@ -65,13 +65,13 @@ class Comparison:
 
     @cached_property
     def regimes(self) -> list[str]:
-        """From few labels to many."""
+        """Label regimes in ascending order."""
         found = {run.labelled: run.percent for run in self.runs}
         return sorted(found, key=lambda name: (found[name] is None, found[name] or 0.0, natural(name)))
 
     @cached_property
     def percents(self) -> dict[str, float]:
-        """Of the regimes that have one."""
+        """Percentages of the label regimes that have one."""
         return {run.labelled: run.percent for run in self.runs if run.percent is not None}
 
     def cell(self, label: str, regime: str) -> list[RunResult]:
@@ -85,10 +85,9 @@ class Comparison:
         return mean_interval(list(values.values())) if values else None
 
     def partner(self, label: str, arm: str | None) -> str | None:
-        """The label of ``arm`` that differs from ``label`` in nothing but the arm.
+        """Return the label of ``arm`` with the same values on all common axes; None if there is none or more than one.
 
-        The axes that both have must have the same values; what only one has (a temperature, beside a baseline without a
-        first stage) is no difference between the two. None where that leaves a choice.
+        Axes of only one of the two are ignored, such as the temperature if the baseline has no stage 1.
         """
         run = self._first[label]
         if arm is None or arm == run.arm:
@@ -101,7 +100,7 @@ class Comparison:
         return fitting[0] if len(fitting) == 1 else None
 
     def best_first(self) -> list[str]:
-        """The labels of all arms but the baseline, by the mean Dice over their runs."""
+        """Return the labels of all arms except the baseline, by descending mean Dice over their runs."""
         dice: dict[str, list[float]] = {}
         for (label, _), runs in self._cells.items():
             dice.setdefault(label, []).extend(run.metrics["dice"] for run in runs)
@@ -109,7 +108,7 @@ class Comparison:
         return sorted(others, key=lambda label: -sum(dice[label]) / len(dice[label]))
 
     def gains(self) -> list[tuple[str, str]]:
-        """(X + first stage, X): what `gain_over` ties together."""
+        """Return the pairs (X + stage 1, X) defined by `gain_over`."""
         pairs = [(label, self.partner(label, run.gain_over)) for label, run in self._first.items()]
         return [(label, other) for label, other in pairs if other is not None]
 
@@ -122,20 +121,19 @@ class Comparison:
         return paired_difference(a, b) if set(a) & set(b) else None
 
     def level_difference(self, label: str, other: str, regime: str, level: str) -> PairedDifference | None:
-        """Of what a linear layer reads from one feature map."""
-        a, b = (
-            {run.pair: run.levels[level] for run in self.cell(name, regime) if level in run.levels} for name in (label, other)
-        )
+        """Return the paired difference in linear-probe Dice at one level."""
+        cells = self.cell(label, regime), self.cell(other, regime)
+        a, b = ({run.pair: run.levels[level] for run in cell if level in run.levels} for cell in cells)
         return paired_difference(a, b) if set(a) & set(b) else None
 
     def setting(self, label: str, name: str) -> Any:
-        """What the runs of a label were set to: from the recipe's axes, else from their settings."""
+        """Return the value of a setting in the runs of a label."""
         run = self._first[label]
         return run.axes.get(name, run.settings.get(name))
 
 
 def comparisons(runs: Iterable[RunResult]) -> list[Comparison]:
-    """One for each recipe and dataset, in the order of their names; runs without a recipe come last."""
+    """Return one comparison per recipe and dataset, sorted by name; runs without a recipe come last."""
     groups: dict[tuple[bool, str, str, str], list[RunResult]] = {}
     for run in runs:
         groups.setdefault((not run.recipe, run.recipe, run.kind, run.dataset), []).append(run)
@@ -143,17 +141,17 @@ def comparisons(runs: Iterable[RunResult]) -> list[Comparison]:
 
 
 def blocks(comparison: Comparison, labels: Sequence[str], regimes: Sequence[str], metric: str) -> list[dict[str, float]]:
-    """{label: value} for each regime, fold and seed."""
-    answer: dict[tuple[str, Pair], dict[str, float]] = {}
+    """Return {label: value} for each label regime, fold and seed."""
+    found: dict[tuple[str, Pair], dict[str, float]] = {}
     for regime in regimes:
         for label in labels:
             for pair, value in comparison.values(label, regime, metric).items():
-                answer.setdefault((regime, pair), {})[label] = value
-    return list(answer.values())
+                found.setdefault((regime, pair), {})[label] = value
+    return list(found.values())
 
 
 def curve(comparison: Comparison, label: str, metric: str = "dice") -> dict[float, Mapping[Pair, float]]:
-    """{percent: {(fold, seed): value}} of the regimes that have a percentage and runs."""
+    """Return {percent: {(fold, seed): value}} of the label regimes with a percentage and runs."""
     found = {
         percent: comparison.values(label, regime, metric)
         for regime, percent in sorted(comparison.percents.items(), key=lambda item: item[1])
@@ -162,7 +160,7 @@ def curve(comparison: Comparison, label: str, metric: str = "dice") -> dict[floa
 
 
 def natural(text: str) -> tuple[tuple[int, float, str], ...]:
-    """Sorts numbers inside a text as numbers: "t 0.02" before "t 0.1", "level2" before "level10"."""
+    """Return a key that sorts numbers in a text by value: "level2" before "level10"."""
     parts = re.findall(r"\d+(?:\.\d+)?|\D+", text)
     return tuple((0, float(part), "") if part[0].isdigit() else (1, 0.0, part.casefold()) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Which runs in the folder of a grid are of its recipe as it is now, and what that recipe calls them."""
+"""Run folders below a root, and the current recipes of the grids they belong to."""
 
 import os
 from collections.abc import Sequence
@@ -13,29 +13,29 @@ RECIPE = "recipe.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Run folders, and the recipes of the grids among them: {folder of a grid's runs: {id: note}}, resolved."""
+    """Run folders, and the recipes of grids: {resolved folder of the runs: {id: note}}."""
 
     folders: list[Path]
     recipes: dict[Path, dict[str, dict[str, Any]]]
     unreadable: dict[Path, str]
-    """Recipes that say nothing any more, and why; the runs beside them stand for themselves."""
+    """Invalid recipes and the reason; their runs are identified by run.json alone."""
 
     def recipe_of(self, folder: Path) -> dict[str, dict[str, Any]] | None:
-        """{id: note} of the grid that a run folder lies in."""
+        """Return {id: note} of the grid that contains a run folder."""
         return self.recipes.get(folder.resolve().parent)
 
 
 def find_runs(roots: Sequence[str | Path]) -> Found:
-    """All that lies at or below ``roots``, in the order of the paths.
+    """Return the run folders and recipes at or below ``roots``, sorted by path.
 
-    A recipe counts if it is at or below them, too: whoever names the folder ``runs`` of a grid means all that is in it.
+    If a root is the folder ``runs`` of a grid, its recipe is above the root and not used.
     """
     folders: dict[Path, Path] = {}
     recipes: dict[Path, dict[str, dict[str, Any]]] = {}
     unreadable: dict[Path, str] = {}
     for root in roots:
         if not Path(root).is_dir():
-            raise HebbsegError(f"{root}: there is no such folder. Give run folders, or folders that hold some.")
+            raise HebbsegError(f"{root}: folder not found. Give run folders, or folders that contain them.")
         for place, names, files in os.walk(root):
             if "run.json" in files:
                 folders.setdefault(Path(place).resolve(), Path(place))
@@ -50,7 +50,7 @@ def find_runs(roots: Sequence[str | Path]) -> Found:
 
 
 def _notes(recipe: Path) -> dict[str, dict[str, Any]]:
-    from hebbseg.experiments.grid import notes_of  # brings torch along
+    from hebbseg.experiments.grid import notes_of  # imports torch
     from hebbseg.experiments.recipe import load_recipe
 
     return notes_of(load_recipe(recipe))

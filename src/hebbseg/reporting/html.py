@@ -1,4 +1,4 @@
-"""Run folders to one page that needs nothing else, and to tables for a paper."""
+"""Self-contained HTML report of run folders, with tables as CSV and LaTeX."""
 
 import math
 from collections import Counter
@@ -14,14 +14,7 @@ from hebbseg.errors import HebbsegError
 from hebbseg.reporting.comparison import comparisons
 from hebbseg.reporting.published import CITATION
 from hebbseg.reporting.results import Results, RunResult, read_results
-from hebbseg.reporting.sections import (
-    Section,
-    comparison_section,
-    headlines,
-    rank_sections,
-    runs_table,
-    unread_table,
-)
+from hebbseg.reporting.sections import Section, comparison_section, headlines, rank_sections, runs_table, unread_table
 from hebbseg.reporting.tables.table import Table, as_csv, as_latex
 from hebbseg.reporting.tables.tidy import tidy_csv
 
@@ -31,7 +24,7 @@ RUNS = "runs.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What was read and written. ``tables`` are the files beside the page."""
+    """The results read and the files written."""
 
     page: Path
     tables: tuple[Path, ...]
@@ -46,27 +39,24 @@ def write_report(
     pictures: bool = True,
     force: bool = False,
 ) -> Report:
-    """Reads every run at or below ``roots`` and writes ``page``.
+    """Read every run at or below ``roots`` and write ``page``.
 
     Args:
-        roots: run folders, or folders that hold some.
-        page: one HTML file, pictures and all inside.
-        tables: a folder for each table as CSV and LaTeX, `PREVIEW`, a document with all of them, and `RUNS`, a row
-            of plain numbers for each run.
-        pictures: predictions and filters, too, for which models and data must still be where they were.
-        force: replace what is there.
+        roots: run folders, or folders that contain them.
+        page: self-contained HTML file.
+        tables: folder for each table as CSV and LaTeX, `PREVIEW` (a LaTeX document with all of them) and `RUNS` (one row
+            per run).
+        pictures: whether to show predictions and filters, which needs the models and the data.
+        force: overwrite existing files.
     """
     page, folder = Path(page), None if tables is None else Path(tables)
-    _refuse_overwriting(page, folder, force=force)
+    _check_outputs(page, folder, force=force)
     results = read_results(roots)
     group = comparisons(results.runs)
-    sections = [
-        *rank_sections(group),
-        *(comparison_section(comparison, pictures=pictures) for comparison in group),
-    ]
-    sections = _with_unique_names(sections)
-    runs = runs_table(results.runs)
-    written = () if folder is None else _write_tables(_tables(sections), results.runs, folder)
+    compared = [comparison_section(comparison, pictures=pictures) for comparison in group]
+    sections = _with_unique_names([*rank_sections(group), *compared])
+    all_tables = [part.table for section in sections for part in section.parts if part.table is not None]
+    written = () if folder is None else _write_tables(all_tables, results.runs, folder)
     environment = Environment(loader=PackageLoader("hebbseg.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["sort_key"] = sort_key
     html = environment.get_template("report.html.jinja").render(
@@ -75,7 +65,7 @@ def write_report(
         results=results,
         sections=sections,
         headlines=headlines(group),
-        runs=runs,
+        runs=runs_table(results.runs),
         unread=unread_table(results.unread),
         versions=_versions(results.runs),
         citation=CITATION,
@@ -85,45 +75,41 @@ def write_report(
 
 
 def sort_key(value: float | None) -> str:
-    """A number as JavaScript reads it."""
+    """Return a number in JavaScript syntax."""
     if value is None:
         return ""
     return repr(float(value)) if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
-def _refuse_overwriting(page: Path, folder: Path | None, *, force: bool) -> None:
+def _check_outputs(page: Path, folder: Path | None, *, force: bool) -> None:
     if page.is_dir():
-        raise HebbsegError(f"-o {page} is a folder. Give the name of the page, as in -o {page / 'report.html'}.")
+        raise HebbsegError(f"-o {page} is a folder. Give a file name, as in -o {page / 'report.html'}.")
     if folder is not None and folder.exists() and not folder.is_dir():
-        raise HebbsegError(f"--tables {folder} is a file. Give a folder; it is made if it does not exist.")
+        raise HebbsegError(f"--tables {folder} is a file. Give a folder; it is created if it does not exist.")
     if force:
         return
     if page.exists():
-        raise HebbsegError(f"{page} is there already. Choose another name with -o, or replace it with --force.")
+        raise HebbsegError(f"{page} already exists. Choose another name with -o, or overwrite it with --force.")
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
-        raise HebbsegError(f"--tables {folder} is not empty. Choose another folder, or replace tables in it with --force.")
-
-
-def _tables(sections: Sequence[Section]) -> list[Table]:
-    return [part.table for section in sections for part in section.parts if part.table is not None]
+        raise HebbsegError(f"--tables {folder} is not empty. Choose another folder, or overwrite its tables with --force.")
 
 
 def _with_unique_names(sections: Sequence[Section]) -> list[Section]:
-    """No file of a table, and no anchor, is that of another one."""
+    """Make the file names of tables and the anchors of sections unique."""
     taken: Counter[str] = Counter({"runs": 1})
 
-    def own(name: str) -> str:
+    def unique(name: str) -> str:
         taken[name] += 1
-        return name if taken[name] == 1 else own(f"{name}-{taken[name]}")
+        return name if taken[name] == 1 else unique(f"{name}-{taken[name]}")
 
-    answer = []
+    result = []
     for section in sections:
         parts = tuple(
-            part if part.table is None else replace(part, table=replace(part.table, name=own(part.table.name)))
+            part if part.table is None else replace(part, table=replace(part.table, name=unique(part.table.name)))
             for part in section.parts
         )
-        answer.append(replace(section, anchor=own(section.anchor), parts=parts))
-    return answer
+        result.append(replace(section, anchor=unique(section.anchor), parts=parts))
+    return result
 
 
 def _write_tables(tables: Sequence[Table], runs: Sequence[RunResult], folder: Path) -> tuple[Path, ...]:
@@ -141,6 +127,6 @@ def _write_tables(tables: Sequence[Table], runs: Sequence[RunResult], folder: Pa
 
 
 def _versions(runs: Sequence[RunResult]) -> list[tuple[str, int]]:
-    """Each combination of versions, and how many runs were made with it."""
+    """Return each combination of versions and its number of runs."""
     counted = Counter(", ".join(f"{name} {version}" for name, version in run.versions.items()) for run in runs)
     return counted.most_common()

@@ -1,4 +1,4 @@
-"""How many labels a better start is worth: with r % an arm reaches what the baseline needs s % for."""
+"""Label efficiency: the percentage of labels the baseline needs to reach the value of an arm."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,16 +12,15 @@ from hebbseg.reporting.statistics import Key
 
 RESAMPLES = 2000
 LEVEL = 0.9
-ROUNDING = 1e-12  # two means of the same numbers, summed in another order, are the same
+ROUNDING = 1e-12  # tolerance for means summed in another order
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelEfficiency:
-    """At ``percent`` labels the arm reaches ``value``, for which the baseline needs ``needed`` percent.
+    """With ``percent`` labels the arm reaches ``value``, for which the baseline needs ``needed`` percent.
 
-    ``needed`` and the ends of its interval are −∞ where the baseline's smallest regime (``smallest``) is already better,
-    and ∞ where its largest (``largest``) never gets there: all that is known then is "less than" or "more than".
-    ``low`` and ``high`` are None for a single pair.
+    ``needed`` and the bounds of its interval are −∞ if the baseline's smallest regime (``smallest``) exceeds the value, and
+    ∞ if its largest (``largest``) does not reach it. ``low`` and ``high`` are None for a single pair.
     """
 
     percent: float
@@ -35,22 +34,22 @@ class LabelEfficiency:
 
     @property
     def factor(self) -> float:
-        """s / r: 2 means that half the labels do. −∞ and ∞ as for ``needed``."""
+        """needed / percent: 2 means that half the labels suffice. −∞ and ∞ as for ``needed``."""
         return self.needed / self.percent
 
     def percent_text(self, needed: float | None) -> str:
-        """``"12 %"``, ``"< 1 %"``, ``"> 20 %"`` or, if unknown, a dash."""
+        """``"12 %"``, ``"< 1 %"``, ``"> 20 %"`` or, for None, a dash."""
         return self._text(needed, 1.0, " %")
 
     def factor_text(self, needed: float | None) -> str:
-        """``"1.2 ×"``, ``"< 0.1 ×"``, ``"> 2 ×"`` or, if unknown, a dash."""
+        """``"1.2 ×"``, ``"< 0.1 ×"``, ``"> 2 ×"`` or, for None, a dash."""
         return self._text(needed, self.percent, " ×")
 
     def interval_text(self, shown: Callable[[float | None], str]) -> str:
-        """``"(9 % … 13 %)"`` with ``shown`` one of the two above; empty if unknown, or if it says no more than the number."""
+        """Return ``"(9 % to 13 %)"``, with ``shown`` one of the two above; empty if unknown or of zero width."""
         if self.low is None or self.low == self.needed == self.high:
             return ""
-        return f"({shown(self.low)} … {shown(self.high)})"
+        return f"({shown(self.low)} to {shown(self.high)})"
 
     def _text(self, needed: float | None, unit: float, suffix: str) -> str:
         if needed is None:
@@ -62,15 +61,15 @@ class LabelEfficiency:
 
 
 def monotone(values: np.ndarray) -> np.ndarray:
-    """The non-decreasing sequence nearest to ``values`` (…, points) in least squares.
+    """Return the isotonic (non-decreasing) least-squares fit to ``values`` (…, points).
 
-    More labels do not make a method worse; where a mean over few seeds says so, that is noise, and it is pooled.
+    It assumes that more labels do not lower the true mean.
     """
     return np.apply_along_axis(lambda curve: isotonic_regression(curve).x, -1, values)
 
 
 def percent_needed(value: np.ndarray, percents: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """The smallest percentage at which a curve, linear in log(percent) between its points, reaches a value.
+    """Return the smallest percentage at which a curve, linear in log(percent) between its points, reaches a value.
 
     Args:
         value: (n) values to reach.
@@ -78,7 +77,7 @@ def percent_needed(value: np.ndarray, percents: np.ndarray, curve: np.ndarray) -
         curve: (n, points) non-decreasing.
 
     Returns:
-        (n) percentages; −∞ where the first point is already above, ∞ where the last is below.
+        (n) percentages; −∞ if the first point is above the value, ∞ if the last is below.
     """
     first = (curve < value[:, None] - ROUNDING).sum(axis=1)  # index of the first point that reaches the value
     inside = np.clip(first, 1, len(percents) - 1) if len(percents) > 1 else np.zeros_like(first)
@@ -99,16 +98,15 @@ def label_efficiency(
     *,
     resamples: int = RESAMPLES,
 ) -> LabelEfficiency | None:
-    """What the arm's ``percent`` labels are worth in labels of the baseline; None if nothing can be paired.
+    """Return the percentage of labels the baseline needs to match an arm with ``percent``; None without common pairs.
 
-    The baseline's mean curve is made monotone and read backwards at the arm's mean. The interval is a bootstrap over pairs
-    (fold, seed), arm and all points of the baseline's curve resampled together, as they share test images and weights.
-    Its percentiles are widened for few pairs (Hesterberg 2015, "expanded percentile"): α/2 becomes
-    Φ(√(n/(n − 1)) t_{α/2, n − 1}), which for very few pairs is the whole range of the resamples.
+    The baseline's mean curve is made monotone and inverted at the arm's mean. The interval is a bootstrap over pairs (fold,
+    seed); the arm and all points of the curve are resampled together, as they share test images and weights. Percentiles
+    are expanded for small n (Hesterberg 2015): α/2 becomes Φ(√(n/(n − 1)) t_{α/2, n − 1}).
 
     Args:
         arm: {(fold, seed): value} at ``percent``.
-        baseline: {percent: {(fold, seed): value}}; only pairs that every point and the arm have are used.
+        baseline: {percent: {(fold, seed): value}}; only pairs common to the arm and all points are used.
     """
     percents = np.array(sorted(baseline), dtype=float)
     if not len(percents):
@@ -126,10 +124,10 @@ def label_efficiency(
 
     low = high = None
     if n > 1:
-        # The same numbers on every machine; the draws need no other source of chance.
+        # A fixed seed makes the report reproducible.
         draws = np.random.default_rng(0).integers(n, size=(resamples, n))
         tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - LEVEL) / 2, n - 1)))
-        # Order statistics: between a number and "more than 20 %" nothing can be interpolated.
+        # Order statistics, as infinite values cannot be interpolated.
         low, high = (float(q) for q in np.quantile(needed(draws), (tail, 1 - tail), method="inverted_cdf"))
     return LabelEfficiency(
         percent=percent,

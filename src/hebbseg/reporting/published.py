@@ -1,4 +1,4 @@
-"""The paper's own numbers, to stand beside ours."""
+"""Results published in the paper, shown for reference."""
 
 import csv
 import re
@@ -11,15 +11,15 @@ CITATION = (
     "Biomedical Imaging, Neural Networks"
 )
 CAUTION = (
-    "Rows in italics are published numbers (Ciampi et al.), measured under another protocol: its checkpoints were chosen on "
-    "the images reported. They are context; only the other rows compare with each other."
+    "Rows in italics are published results (Ciampi et al.) under a different protocol: checkpoints were selected on the "
+    "images reported. They are shown for reference and are not comparable with the other rows."
 )
-OURS_THERE = "Hebbian SWTA-TSA"  # the method that the paper's tables call "Ours"
+PROPOSED = "Hebbian SWTA-TSA"  # "Ours" in the paper's tables
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A row of published.csv; ``values`` are {metric: (mean, half of the 90 % interval or None)}, percentages and pixels."""
+    """A row of published.csv; ``values``: {metric: (mean, half-width of the 90 % interval or None)} in percent or pixels."""
 
     method: str
     percent: float
@@ -27,7 +27,7 @@ class Published:
 
 
 def published(table: str, dataset: str) -> list[Published]:
-    """The rows of one table for a dataset, whatever its case; a part of a name after it, as in ``la_half``, is ignored."""
+    """Return the rows of one table for a dataset; case and suffixes of its name, as in ``la_half``, are ignored."""
     wanted = re.split(r"[-_ ]", dataset.casefold())[0]
     return [row for kind, name, row in _rows() if kind == table and name.casefold() == wanted]
 
@@ -41,7 +41,7 @@ def _rows() -> tuple[tuple[str, str, Published], ...]:
 
 def _row(row: dict[str, str]) -> Published:
     return Published(
-        method=OURS_THERE if row["method"] == "Ours" else row["method"],
+        method=PROPOSED if row["method"] == "Ours" else row["method"],
         percent=float(row["labelled_percent"]),
         values={
             metric: (float(row[metric]), float(row[f"{metric}_ci90"]) if row[f"{metric}_ci90"] else None)

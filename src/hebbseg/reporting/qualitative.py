@@ -1,4 +1,4 @@
-"""What a run's model makes of test cases, and what stage 1 made of the first filters. Needs the run's files and its data."""
+"""Figures of predictions on test cases and of the filters learned in stage 1; they need the models and the data."""
 
 from dataclasses import dataclass
 
@@ -19,14 +19,14 @@ from hebbseg.reporting.results import RunResult
 from hebbseg.reporting.surfaces3d import surfaces_picture
 from hebbseg.reporting.tables.comparisons import regime_heading
 
-CASES = 3  # of a grid of images; one of volumes
+CASES = 3  # images per figure; volumes have one
 
-_Panel = tuple[str, np.ndarray, np.ndarray | None]  # title, mask, target below it
+_Panel = tuple[str, np.ndarray, np.ndarray | None]  # title, mask, target drawn below it
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Shown:
-    """A test case with the predictions of one arm at each regime."""
+    """A test case with the predictions of one arm in each label regime."""
 
     case: Case
     image: np.ndarray
@@ -39,23 +39,22 @@ class _Shown:
 
 
 def qualitative(comparison: Comparison) -> list[Picture]:
-    """Sample, target and prediction by regime, of the baseline and of the arm with the best mean Dice.
+    """Draw image, ground truth and predictions by label regime, for the baseline and the arm with the highest mean Dice.
 
-    Raises HebbsegError if models or data are no longer there.
+    Raises:
+        HebbsegError: if models or data are missing.
     """
-    chosen = comparison.labels_of(comparison.baseline)[:1] + comparison.best_first()[:1]
-    answer = []
-    for label in chosen:
+    pictures = []
+    for label in comparison.labels_of(comparison.baseline)[:1] + comparison.best_first()[:1]:
         runs = _runs_of_one_pair(comparison, label)
         source = _source(next(iter(runs.values())))
-        shown = _predicted(source, runs)
         draw = _images if source.spatial_dims == 2 else _volume
-        answer += draw(comparison, label, shown)
-    return answer
+        pictures += draw(comparison, label, _predict(source, runs))
+    return pictures
 
 
 def _runs_of_one_pair(comparison: Comparison, label: str) -> dict[str, RunResult]:
-    """{regime: run} of the first fold and seed, so that all regimes have the same test cases."""
+    """Return {regime: run} of the first fold and seed, so that all regimes have the same test cases."""
     runs = [run for regime in comparison.regimes for run in comparison.cell(label, regime)]
     pair = min((run.pair for run in runs), key=lambda pair: (pair[0] or 0, pair[1]))
     return {run.labelled: run for run in runs if run.pair == pair}
@@ -66,22 +65,22 @@ def _source(run: RunResult) -> Source:
     return open_source(run.settings["data"], **{name: value for name, value in options.items() if value is not None})
 
 
-def _predicted(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
+def _predict(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
     tests = [set(Split.load(run.folder / "split.json").test) for run in runs.values()]
     known = {case.id: case for case in source.cases}
     ids = sorted(set.intersection(*tests) & set(known))
     if not ids:
-        raise HebbsegError(f"{source.name}: none of the runs' test cases is there any more. Restore the data.")
+        raise HebbsegError(f"{source.name}: none of the test cases of the runs exists. Restore the data.")
     count = min(CASES if source.spatial_dims == 2 else 1, len(ids))
     places = np.linspace(0, len(ids) - 1, count + 2)[1:-1] if count < len(ids) else np.arange(count)
-    segmenters = {regime: Predictor.load(run.folder) for regime, run in runs.items()}
+    predictors = {regime: Predictor.load(run.folder) for regime, run in runs.items()}
     shown = []
     for place in places:
         case = known[ids[round(place)]]
         image = source.image(case)
         predictions = {
-            regime: segmenter.probabilities_of_channels(segmenter.as_channels(image)).argmax(0).numpy()
-            for regime, segmenter in segmenters.items()
+            regime: predictor.probabilities_of_channels(predictor.as_channels(image)).argmax(0).numpy()
+            for regime, predictor in predictors.items()
         }
         shown.append(_Shown(case=case, image=image, target=source.mask(case), predictions=predictions))
     return shown
@@ -95,7 +94,7 @@ def _images(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
     figure, axes = plt.subplots(len(shown), columns, figsize=size, squeeze=False, layout="constrained")
     for row, one in zip(axes, shown, strict=True):
         nothing = np.zeros_like(one.target)
-        panels: list[_Panel] = [(one.case.id, nothing, None), ("target", one.target, None)]
+        panels: list[_Panel] = [(one.case.id, nothing, None), ("ground truth", one.target, None)]
         panels += [(one.titled(regime), one.predictions[regime], one.target) for regime in regimes]
         for axis, (title, mask, target) in zip(row, panels, strict=True):
             axis.imshow(overlay(one.image, mask, target=target))
@@ -105,10 +104,10 @@ def _images(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
         picture(
             figure,
             vector=False,
-            alt=f"{len(shown)} test cases of {comparison.dataset} with target and predictions of {label} at "
-            f"{', '.join(map(regime_heading, regimes))} labels.",
-            caption=f"{label}: prediction in yellow, target in blue (alone, in the second column, in yellow). Cases at equal "
-            f"distances through the test set, none chosen by its result; {_which(comparison, label)}.",
+            alt=f"{len(shown)} test cases of {comparison.dataset} with ground truth and predictions of {label}, label "
+            f"regimes: {', '.join(map(regime_heading, regimes))}.",
+            caption=f"{label}: predictions in yellow, ground truth in blue (second column: ground truth in yellow). The cases "
+            f"are evenly spaced in the test set, not selected by result; {_repetition(comparison, label)}.",
         )
     ]
 
@@ -116,11 +115,11 @@ def _images(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
 def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Picture]:
     one = shown[0]
     spacing = one.case.spacing_mm
-    rows: list[_Panel] = [("target", one.target, None)]
+    rows: list[_Panel] = [("ground truth", one.target, None)]
     rows += [(one.titled(regime), mask, one.target) for regime, mask in one.predictions.items()]
     figure, axes = plt.subplots(len(rows), 3, figsize=(8, 2.9 * len(rows)), squeeze=False, layout="constrained")
     for row, (title, mask, target) in zip(axes, rows, strict=True):
-        # The same three slices in all rows: through the middle of the target.
+        # The same three slices in all rows: through the center of the ground truth.
         for number, (axis, place) in enumerate(zip(row, middle(one.target), strict=True)):
             axis.imshow(
                 overlay(
@@ -136,34 +135,35 @@ def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
     slices = picture(
         figure,
         vector=False,
-        alt=f"Three slices of {of}, with target and predictions.",
-        caption=f"{label}: three slices through the middle of the target of a test case, prediction in yellow, target in blue "
-        f"(alone, in the first row, in yellow); {_which(comparison, label)}.",
+        alt=f"Three slices of {of}, with ground truth and predictions.",
+        caption=f"{label}: three slices of a test case through the center of the ground truth; predictions in yellow, ground "
+        f"truth in blue (first row: ground truth in yellow); {_repetition(comparison, label)}.",
     )
     surfaces = surfaces_picture(
         [(title, mask) for title, mask, _ in rows],
         spacing,
-        alt=f"Surfaces of target and predictions of {of}.",
-        caption=f"{label}: surface of the target and of the prediction at each regime, the same case.",
+        alt=f"Surfaces of ground truth and predictions of {of}.",
+        caption=f"{label}: surfaces of the ground truth and of the prediction in each label regime, same case.",
     )
     return [slices, surfaces]
 
 
-def _which(comparison: Comparison, label: str) -> str:
+def _repetition(comparison: Comparison, label: str) -> str:
     run = next(iter(_runs_of_one_pair(comparison, label).values()))
     return f"seed {run.seed}" if run.fold is None else f"fold {run.fold}, seed {run.seed}"
 
 
 def filters_picture(run: RunResult) -> Picture:
-    """The filters of the first layer that learned, as random numbers made them and after stage 1.
+    """Draw the filters of the first trained layer before and after stage 1.
 
-    Raises HebbsegError if the run's weights of stage 1 are not there.
+    Raises:
+        HebbsegError: if the stage-1 weights of the run are missing.
     """
     layer, before, after = learned_filters(run.folder, run.seed)
     units = min(UNITS_AT_MOST, len(before))
     return picture(
         draw_filters(before, after),
         vector=False,
-        alt=f"{units} filters of {layer}, the first layer that learned, before and after stage 1.",
+        alt=f"{units} filters of {layer}, the first layer trained in stage 1, before and after.",
         caption=f"First {units} filters of {layer}, before and after stage 1 ({run.arm}, seed {run.seed}).",
     )

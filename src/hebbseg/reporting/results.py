@@ -1,4 +1,4 @@
-"""Run folders read into rows. A folder that cannot be read is listed with the reason, never fatal."""
+"""Results read from run folders; unreadable folders are listed with the reason."""
 
 import json
 import math
@@ -13,9 +13,9 @@ from hebbseg.reporting.arm_names import BASELINE, arm_of, dataset_of
 from hebbseg.reporting.find_runs import find_runs
 
 METRICS = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
-# Settings that say which arm, regime or repetition a run is.
+# Settings that define the arm, label regime or repetition of a run.
 NAMED_ELSEWHERE = {
-    "data", "labelled", "folds", "fold", "seed", "init", "init_options", "method", "method_options", "rule", "rule_options",
+    "labelled", "folds", "fold", "seed", "init", "init_options", "method", "method_options", "rule", "rule_options",
     "transpose",
 }  # fmt: skip
 
@@ -24,11 +24,11 @@ Pair = tuple[int | None, int]
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """A finished run: which cell of which table it belongs to, and what it measured.
+    """A finished run: its place in the tables, and its results.
 
-    ``recipe`` is empty for a run of `hebbseg train`. ``labelled`` is the regime as written and ``percent`` the same as a
-    number, if it can be one. ``axes`` are what else the recipe varies. ``metrics`` are fractions and distances as in
-    summary.json; ``levels`` the Dice of a linear probe at each feature map.
+    ``recipe`` is empty for a run of `hebbseg train`. ``labelled`` is the label regime as written and ``percent`` its
+    percentage, if known. ``axes`` are the other axes of the recipe. ``metrics`` are as in summary.json; ``levels`` are the
+    linear-probe Dice of each level.
     """
 
     folder: Path
@@ -57,13 +57,13 @@ class RunResult:
 
     @property
     def pair(self) -> Pair:
-        """What runs are paired by."""
+        """The key runs are paired by."""
         return self.fold, self.seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unread:
-    """A folder that the tables do without, and why. ``stranger``: the recipe beside it does not ask for it."""
+    """A folder excluded from the tables, and why. ``stranger``: the recipe of its grid does not list it."""
 
     folder: Path
     reason: str
@@ -77,28 +77,24 @@ class Results:
 
     @property
     def strangers(self) -> int:
-        """Runs left out because the recipe of their grid, as it is now, does not ask for them."""
+        """Number of runs excluded because the current recipe of their grid does not list them."""
         return sum(each.stranger for each in self.unread)
 
 
 _STRANGER = (
-    "not of the recipe beside it as it is now (the recipe was changed, or a default of hebbseg); `hebbseg report {}` goes by "
-    "what each run there says of itself"
+    "not in the current recipe of this grid (the recipe or a default of hebbseg has changed); to include it, run "
+    "`hebbseg report {}`, which ignores the recipe"
 )
 
 
 class _Unusable(Exception):
-    """Why a run folder gives no row."""
+    """Why a run folder is excluded."""
 
 
 def read_results(roots: Sequence[str | Path]) -> Results:
-    """Every run folder at or below ``roots``, in the order of their paths.
+    """Return the results of every run folder at or below ``roots``, sorted by path.
 
-    In the folder of a grid only those count that its recipe.toml asks for, and as it names them: the recipe may have been
-    changed since, or another one may have done the run.
-
-    Args:
-        roots: run folders, or folders that hold some at any depth, such as the output of a grid.
+    In the output folder of a grid, only the runs in its current recipe.toml are included, under the names given there.
     """
     runs: list[RunResult] = []
     unread: list[Unread] = []
@@ -113,31 +109,31 @@ def read_results(roots: Sequence[str | Path]) -> Results:
         except _Unusable as reason:
             unread.append(Unread(folder=folder, reason=str(reason)))
     unread += [
-        Unread(folder=path, reason=f"the runs beside it are all counted, as it cannot be read: {reason}")
+        Unread(folder=path, reason=f"not readable, so all runs of this grid are included: {reason}")
         for path, reason in found.unreadable.items()
     ]
     if not runs and not unread:
         raise HebbsegError(
-            f"{', '.join(map(str, roots))}: no run folder here (none has a run.json). Give folders that `hebbseg train` or "
-            "`hebbseg grid` wrote."
+            f"{', '.join(map(str, roots))}: no run folder found (no run.json). Give folders written by `hebbseg train` or "
+            "`hebbseg grid`."
         )
-    once, again = _without_repetitions(_with_varied_settings(runs))
-    return Results(runs=tuple(once), unread=(*unread, *again))
+    included, duplicates = _without_duplicates(_with_varied_settings(runs))
+    return Results(runs=tuple(included), unread=(*unread, *duplicates))
 
 
 def _read(folder: Path, note: dict[str, Any] | None) -> RunResult:
-    """``note``: what the recipe says of the run, where there is one; else run.json does."""
+    """Read a run; ``note`` from the recipe overrides the one in run.json."""
     run = _json(folder / "run.json")
     run |= {"grid": note} if note is not None else {}
     if run.get("status") != "done":
-        raise _Unusable(f"not finished (status {run.get('status')!r} in run.json); `--resume` goes on with it")
+        raise _Unusable(f"not finished (status {run.get('status')!r} in run.json); continue it with --resume")
     if not (folder / "summary.json").exists():
-        raise _Unusable("nothing was measured: there is no summary.json (stage 1 alone, or a run without test cases)")
+        raise _Unusable("no test results: there is no summary.json (stage 1 only, or no test cases)")
     summary = _json(folder / "summary.json")
     try:
         return _row(folder, run, summary)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise _Unusable(f"run.json or summary.json is not as expected ({type(error).__name__}: {error})") from error
+        raise _Unusable(f"run.json or summary.json has unexpected content ({type(error).__name__}: {error})") from error
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -146,7 +142,7 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise _Unusable(f"{path.name} is not readable ({error})") from error
     if not isinstance(content, dict):
-        raise _Unusable(f"{path.name} holds a {type(content).__name__} where names and values were expected")
+        raise _Unusable(f"{path.name} contains a {type(content).__name__} instead of an object")
     return content
 
 
@@ -203,7 +199,7 @@ def _levels(summary: dict[str, Any]) -> dict[str, float]:
 
 
 def _percent(labelled: str, folder: Path) -> float | None:
-    """``"10%"`` → 10; of a number of masks, their share in the training images, if the split is still there."""
+    """Return 10 for ``"10%"``; for a number of masks, their percentage in the split, if it is readable."""
     try:
         if labelled.strip().endswith("%"):
             return float(labelled.strip().rstrip("%"))
@@ -214,42 +210,40 @@ def _percent(labelled: str, folder: Path) -> float | None:
 
 
 def _with_varied_settings(runs: Iterable[RunResult]) -> list[RunResult]:
-    """Gives runs without a recipe their axes: the settings in which runs on the same data differ.
+    """Set the axes of runs without a recipe to the settings that differ between runs on the same dataset.
 
-    So that 300 and 1000 updates are two columns of a table, and not two repetitions of one run.
+    Runs with 300 and 1000 updates are then different arms, not repetitions.
     """
-    answer = [run for run in runs if run.recipe]
+    result = [run for run in runs if run.recipe]
     plain = [run for run in runs if not run.recipe]
     for dataset in sorted({run.dataset for run in plain}):
-        here = [run for run in plain if run.dataset == dataset]
-        # Of all runs: one without Hebbian learning has no setting of it.
-        varied = sorted(name for name in set().union(*(run.settings for run in here)) if _varies(name, here))
-        answer += [replace(run, axes={name: run.settings[name] for name in varied if name in run.settings}) for run in here]
-    return answer
+        group = [run for run in plain if run.dataset == dataset]
+        # The union over runs: without Hebbian learning, a run has no settings of it.
+        varied = sorted(name for name in set().union(*(run.settings for run in group)) if _varies(name, group))
+        result += [replace(run, axes={name: run.settings[name] for name in varied if name in run.settings}) for run in group]
+    return result
 
 
 def _varies(name: str, runs: Sequence[RunResult]) -> bool:
-    if name in NAMED_ELSEWHERE - {"data"}:
-        return False
-    return len({json.dumps(run.settings[name]) for run in runs if name in run.settings}) > 1
+    return name not in NAMED_ELSEWHERE and len({json.dumps(run.settings[name]) for run in runs if name in run.settings}) > 1
 
 
-def _without_repetitions(runs: Iterable[RunResult]) -> tuple[list[RunResult], list[Unread]]:
-    """The same cell, fold and seed counts once, or n would be a lie."""
+def _without_duplicates(runs: Iterable[RunResult]) -> tuple[list[RunResult], list[Unread]]:
+    """Keep one run per cell, fold and seed, so that n counts independent runs."""
     first: dict[str, RunResult] = {}
-    again = []
+    duplicates = []
     for run in sorted(runs, key=lambda run: run.folder):
         key = json.dumps([run.recipe, run.kind, run.dataset, run.arm, run.labelled, run.fold, run.seed, dict(run.axes)])
         if key in first:
-            again.append(Unread(folder=run.folder, reason=_why_not_twice(run, first[key])))
+            duplicates.append(Unread(folder=run.folder, reason=_why_excluded(run, first[key])))
         else:
             first[key] = run
-    return list(first.values()), again
+    return list(first.values()), duplicates
 
 
-def _why_not_twice(run: RunResult, counted: RunResult) -> str:
-    names = sorted({*run.settings, *counted.settings} - {"data"})
-    other = [name for name in names if run.settings.get(name) != counted.settings.get(name)]
-    if not other:
-        return f"the same run as {counted.folder}, which is counted"
-    return f"the same place in the tables as {counted.folder}, which is counted, though {', '.join(other)} differ"
+def _why_excluded(run: RunResult, included: RunResult) -> str:
+    names = sorted({*run.settings, *included.settings} - {"data"})
+    different = [name for name in names if run.settings.get(name) != included.settings.get(name)]
+    if not different:
+        return f"duplicate of {included.folder}, which is included"
+    return f"same table cell as {included.folder}, which is included, with different settings: {', '.join(different)}"

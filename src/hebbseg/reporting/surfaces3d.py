@@ -1,4 +1,4 @@
-"""The surface of a mask in three dimensions, shaded, as a picture."""
+"""Shaded surface renderings of 3D masks."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,14 @@ from skimage.measure import marching_cubes
 from hebbseg.reporting.charts import Picture, picture
 from hebbseg.reporting.plots.figures import plt
 
-LONGEST_SIDE = 56  # voxels; more triangles than that draw slowly and look the same
-SMOOTHING = 0.8  # voxels; takes the steps of the voxels away
+LONGEST_SIDE = 56  # voxels; finer surfaces are slow to draw and look the same
+SMOOTHING = 0.8  # voxels; removes staircase artifacts
 
 
 def surface(mask: np.ndarray, spacing: Sequence[float] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Triangles around what is not 0.
+    """Return vertices (n, 3) in units of ``spacing`` and faces (m, 3) of the foreground of a mask (D, H, W).
 
-    Args:
-        mask: (D, H, W), any type.
-        spacing: of its voxels; 1 if unknown.
-
-    Returns:
-        Corners (n, 3) in units of ``spacing`` and faces (m, 3), both empty for an empty mask.
+    Both are empty for an empty mask. ``spacing`` defaults to 1.
     """
     steps = np.ones(3) if spacing is None else np.asarray(spacing, dtype=float)
     inside = (np.asarray(mask) != 0).astype(np.float32)
@@ -32,9 +27,9 @@ def surface(mask: np.ndarray, spacing: Sequence[float] | None = None) -> tuple[n
     factor = min(1.0, LONGEST_SIDE / max(inside.shape))
     small = zoom(inside, factor, order=1) if factor < 1 else inside
     steps = steps * np.array(inside.shape) / np.array(small.shape)
-    # A border of background closes surfaces that touch the edge of the volume.
+    # Padding closes surfaces that touch the border of the volume.
     smooth = gaussian_filter(np.pad(small, 2), SMOOTHING)
-    level = 0.5 if smooth.max() > 0.5 else 0.5 * float(smooth.max())  # a speck is drawn, too
+    level = 0.5 if smooth.max() > 0.5 else 0.5 * float(smooth.max())  # for very small objects
     corners, faces, _, _ = marching_cubes(smooth, level=level, spacing=tuple(steps))
     return corners - 2 * steps, faces
 
@@ -42,7 +37,7 @@ def surface(mask: np.ndarray, spacing: Sequence[float] | None = None) -> tuple[n
 def surfaces_picture(
     masks: Sequence[tuple[str, np.ndarray]], spacing: Sequence[float] | None, *, alt: str, caption: str
 ) -> Picture:
-    """Surfaces of masks of one shape side by side, all seen from the same side at the same scale."""
+    """Draw the surfaces of masks of equal shape side by side, from the same viewpoint and at the same scale."""
     figure = plt.figure(figsize=(2.5 * len(masks), 2.8))
     shape = np.array(masks[0][1].shape) * (1.0 if spacing is None else np.asarray(spacing))
     for number, (title, mask) in enumerate(masks):

@@ -162,7 +162,7 @@ def test_tiff_pages_of_different_sizes_are_refused(tmp_path: Path):
     with tifffile.TiffWriter(tmp_path / "a.tif") as writer:
         writer.write(np.zeros((8, 9), np.uint8))
         writer.write(np.zeros((4, 5), np.uint8))
-    with pytest.raises(DataError, match=r"a\.tif: pages of 2 different kinds.*Export"):
+    with pytest.raises(DataError, match=r"a\.tif: 2 images of different shapes.*Export"):
         read_image(tmp_path / "a.tif")
 
 
@@ -280,7 +280,9 @@ def test_dicom_series_is_a_volume_and_its_mask_a_nifti_in_the_same_place(tmp_pat
 def test_unreadable_dicom_names_the_slice(tmp_path: Path, rng: np.random.Generator):
     write_dicom_series(tmp_path / "series", rng.integers(0, 9, (5, 8, 9)).astype(np.uint16), (1, 1, 1))
     (tmp_path / "series" / "slice03.dcm").write_bytes(b"not a slice")
-    with pytest.raises(DataError, match=r"slice03\.dcm: not readable as a DICOM slice.*1 such of 5.*export the file again"):
+    with pytest.raises(
+        DataError, match=r"slice03\.dcm: not a readable slice of the DICOM series.*1 of 5 files.*export the file again"
+    ):
         read_image(tmp_path / "series")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.dcm").write_bytes(b"\0" * 500)
@@ -327,14 +329,14 @@ def test_arrays_follow_the_documented_rule(
 
 def test_arrays_that_cannot_be_images_are_refused(tmp_path: Path):
     np.save(tmp_path / "five.npy", np.zeros((9, 8, 7, 6, 5)))
-    with pytest.raises(DataError, match=r"five\.npy: an array of shape \(9, 8, 7, 6, 5\).*Allowed: 2D or 3D"):
+    with pytest.raises(DataError, match=r"five\.npy: unsupported array shape \(9, 8, 7, 6, 5\).*Allowed: 2D or 3D"):
         read_image(tmp_path / "five.npy")
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(DataError, match=r"objects\.npy: truncated, damaged"):
         read_image(tmp_path / "objects.npy")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["label"] = np.zeros((9, 9))
-    with pytest.raises(DataError, match=r"x\.h5: holds 'label' but no 'image'"):
+    with pytest.raises(DataError, match=r"x\.h5: contains 'label' but no 'image'"):
         read_image(tmp_path / "x.h5")
 
 
@@ -344,11 +346,11 @@ def test_damaged_missing_and_empty_files_name_file_finding_and_remedy(tmp_path: 
     with pytest.raises(DataError, match=r"bäd name.*no such file.*Check the path"):
         read_image(path)
     path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"bäd name.*zero bytes.*Copy or export it again"):
+    with pytest.raises(DataError, match=r"bäd name.*empty file.*Copy or export it again"):
         read_image(path)
     path.write_bytes(b"this is not an image" * 20)
     for read in (read_image, read_header, read_labels):
-        with pytest.raises(DataError, match=r"bäd name.*(truncated, damaged|not what).*Copy or export it again"):
+        with pytest.raises(DataError, match=r"bäd name.*truncated, damaged.*Copy or export it again"):
             read(path)
 
 
@@ -381,7 +383,7 @@ def test_truncated_files_are_never_read_as_if_whole(tmp_path: Path, rng: np.rand
 
 def test_unknown_types_and_names(tmp_path: Path):
     (tmp_path / "a.docx").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"a\.docx: a file of unknown type '\.docx'.*Allowed: \.png"):
+    with pytest.raises(DataError, match=r"a\.docx: unsupported file type '\.docx'.*Allowed: \.png"):
         read_image(tmp_path / "a.docx")
     assert (suffix_of("x/scan.1.NII.GZ"), stem_of("x/scan.1.NII.GZ")) == (".nii.gz", "scan.1")
     assert (suffix_of("a.b.png"), stem_of("a.b.png")) == (".png", "a.b")
@@ -415,10 +417,10 @@ def test_colours_and_palettes_come_back_as_the_user_had_them(tmp_path: Path, rng
 def test_a_mask_that_does_not_fit_is_not_written(tmp_path: Path):
     Pillow.fromarray(np.zeros((4, 5), np.uint8)).save(tmp_path / "a.bmp")
     image = read_image(tmp_path / "a.bmp")
-    with pytest.raises(HebbsegError, match=r"shape \(5, 4\) cannot lie on an image of shape \(4, 5\)"):
+    with pytest.raises(HebbsegError, match=r"mask shape \(5, 4\) differs from image shape \(4, 5\)"):
         write_mask(tmp_path / "m", np.zeros((5, 4), np.uint8), image, BINARY)
-    with pytest.raises(HebbsegError, match="class index 2 found, 2 classes known"):
+    with pytest.raises(HebbsegError, match="class index 2 found, but there are only 2 classes"):
         write_mask(tmp_path / "m", np.full((4, 5), 2, np.uint8), image, BINARY)
-    with pytest.raises(DataError, match=r"cannot hold the class values.*0 to 255"):
+    with pytest.raises(DataError, match=r"cannot store the class values.*0 to 255"):
         write_mask(tmp_path / "m", np.zeros((4, 5), np.uint8), image, GAPS)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bmp"]

@@ -67,7 +67,7 @@ def test_without_a_zero_the_smallest_value_is_background_and_said(tmp_path: Path
     path = save(tmp_path / "a.png", blocks(3, 1, 2))
     rule = find_rule([path], NOTHING_SAID)
     np.testing.assert_array_equal(read(path, rule), stripes(2, 0, 1))
-    assert "the smallest, 1, is taken as background" in rule.problems[0].finding
+    assert "the smallest value, 1, is used as background" in rule.problems[0].finding
 
 
 def test_one_bit_and_colour_masks_of_the_same_thing_agree(tmp_path: Path):
@@ -124,7 +124,7 @@ def test_colour_masks_without_a_map_are_understood_and_shown(tmp_path: Path):
     np.testing.assert_array_equal(read(grey, rule), stripes(0, 0, 0))
     (problem,) = rule.problems
     assert problem.file == str(path)
-    assert "no label map; understood as background=#000000;#010203=#010203;red=#ff0000" in problem.finding
+    assert "no label map; interpreted as background=#000000;#010203=#010203;red=#ff0000" in problem.finding
     assert "--label-map" in problem.remedy
     assert not problem.fatal
 
@@ -136,13 +136,13 @@ def test_colour_masks_with_a_map(tmp_path: Path):
     assert [c.name for c in rule.classes] == ["background", "vessel", "tumour"]
     np.testing.assert_array_equal(read(path, rule), stripes(0, 2, 1))
     strange = save(tmp_path / "b.png", blocks((0, 0, 0), (9, 9, 200)))
-    with pytest.raises(DataError, match=r"b\.png: mask value #0909c8 is none of the classes .*--label-map"):
+    with pytest.raises(DataError, match=r"b\.png: mask value #0909c8 belongs to none of the classes .*--label-map"):
         read(strange, rule)
 
 
 def test_too_many_colours_are_refused(tmp_path: Path):
     path = save(tmp_path / "a.png", np.random.default_rng(0).integers(0, 255, (9, 9, 3), dtype=np.uint8))
-    with pytest.raises(DataError, match=r"a\.png: a colour mask with \d+ colours.*PNG without smoothing"):
+    with pytest.raises(DataError, match=r"a\.png: color mask with \d+ colors.*PNG without smoothing"):
         find_rule([path], NOTHING_SAID)
 
 
@@ -151,7 +151,7 @@ def test_soft_edges_are_refused_with_the_remedy_or_cut_when_told(tmp_path: Path,
     across = np.clip((np.arange(64) - 20) * 10, 0, 255).astype(np.uint8)
     path = tmp_path / f"a{suffix}"
     Pillow.fromarray(np.tile(across, (64, 1))).save(path)
-    with pytest.raises(DataError, match=rf"a\{suffix}: soft edges: \d+ grey levels.*--mask-threshold 128"):
+    with pytest.raises(DataError, match=rf"a\{suffix}: soft edges: \d+ gray levels.*--mask-threshold 128"):
         find_rule([path], NOTHING_SAID)
     rule = MaskOptions(threshold=128).rule()
     assert rule is not None
@@ -227,7 +227,7 @@ def test_one_unreadable_mask_does_not_hide_the_others(tmp_path: Path):
 def test_unknown_number_is_named(tmp_path: Path):
     rule = MaskOptions(label_map=parse_label_map({"background": 0, "gland": 1})).rule()
     assert rule is not None
-    with pytest.raises(DataError, match=r"mask value 3, 255 is none of the classes \(background=0, gland=1\)"):
+    with pytest.raises(DataError, match=r"mask value 3, 255 belongs to none of the classes \(background=0, gland=1\)"):
         read(save(tmp_path / "a.png", blocks(0, 1, 255, 3)), rule)
 
 
@@ -254,11 +254,11 @@ def test_label_maps_in_every_spelling(tmp_path: Path):
     [
         ("gland", "'gland' is not name=value"),
         ("a=1;b=1", "value 1 is given twice"),
-        ("a=1;b=#ff0000", "numbers and colours are mixed"),
-        ("a=blue", "'blue' is neither a whole number nor a colour"),
+        ("a=1;b=#ff0000", "numbers and colors are mixed"),
+        ("a=blue", "'blue' is neither an integer nor a color"),
         ("a=1,2,300", "outside 0 … 255"),
         ("", "no class found"),
-        ("not there.json", "cannot be read"),
+        ("not there.json", "Cannot read label map"),
     ],
 )
 def test_label_maps_that_make_no_sense(given: str, message: str):

@@ -156,9 +156,9 @@ def test_other_mixtures_are_refused_where_they_are_read(tmp_path: Path):
     source = open_source(tmp_path)
     by_id = {c.id: c for c in source.cases}
     assert source.image(by_id["a"]).shape == (1, 9, 9)
-    with pytest.raises(DataError, match=r"two\.npy: 2 channels in a set that has 1"):
+    with pytest.raises(DataError, match=r"two\.npy: 2-channel image in a 1-channel data set"):
         source.image(by_id["two"])
-    with pytest.raises(DataError, match=r"volume\.npy: 3D, size 9×9×9, in a set that is 2D.*separate folders"):
+    with pytest.raises(DataError, match=r"volume\.npy: 3D image of size 9×9×9 in a 2D data set.*separate folders"):
         source.image(by_id["volume"])
 
 
@@ -175,7 +175,7 @@ def test_sides_in_folders(tmp_path: Path):
         ("train/b", "train", False),
         ("val/a", "train", True),
     ]
-    said(source, "preview/all.png", "neither in a folder of images nor in one of masks; left out")
+    said(source, "preview/all.png", "outside the image and mask folders; skipped")
 
 
 def test_sides_in_names_of_folders(tmp_path: Path):
@@ -213,7 +213,7 @@ def test_empty_and_missing_folders(tmp_path: Path):
     plain_folder(tmp_path / "my_data")
     with pytest.raises(DataError, match=r"my_dta: no such folder\. Did you mean 'my_data'\?"):
         open_source(tmp_path / "my_dta")
-    with pytest.raises(DataError, match=r"a\.png: a file\. Give the folder"):
+    with pytest.raises(DataError, match=r"a\.png: a file, not a folder\. Pass the folder"):
         open_source(tmp_path / "my_data" / "images" / "a.png")
 
 
@@ -223,9 +223,9 @@ def test_zero_bytes_are_left_out_and_reported(tmp_path: Path):
     (tmp_path / "masks" / "c.png").write_bytes(b"")
     source = open_source(tmp_path)
     assert [(c.id, c.has_mask) for c in source.cases] == [("a", True), ("c", False), ("d", True)]
-    said(source, "images/b.png", "zero bytes", "Copy or export it again")
-    said(source, "masks/c.png", "zero bytes")
-    said(source, "masks/b.png", "a mask without an image")
+    said(source, "images/b.png", "empty file; skipped", "Copy or export it again")
+    said(source, "masks/c.png", "empty file; skipped")
+    said(source, "masks/b.png", "mask with no matching image")
 
 
 def test_truncated_files_are_reported_when_read(tmp_path: Path):
@@ -245,9 +245,9 @@ def test_mask_of_another_size(tmp_path: Path):
     save(tmp_path / "masks" / "b.png", disc(24, 30) * 255)
     save(tmp_path / "masks" / "c.png", disc(32, 24) * 255)
     source = open_source(tmp_path)
-    with pytest.raises(DataError, match=r"masks/b\.png: mask of size 24×30, image b\.png of size 24×32.*Export the mask"):
+    with pytest.raises(DataError, match=r"masks/b\.png: mask has size 24×30, but image b\.png has size 24×32.*Export the mask"):
         source.mask(source.cases[1])
-    with pytest.raises(DataError, match=r"32×24.*its axes are swapped"):
+    with pytest.raises(DataError, match=r"32×24.*axes swapped"):
         source.mask(source.cases[2])
 
 
@@ -258,7 +258,7 @@ def test_mask_without_image_and_two_masks_for_one_image(tmp_path: Path):
     save(tmp_path / "masks" / "b_mask.png", disc(24, 32))
     source = open_source(tmp_path)
     assert [c.id for c in source.cases if not c.has_mask] == ["a", "b"]
-    said(source, "masks/zz.png", "a mask without an image", "rename the mask")
+    said(source, "masks/zz.png", "mask with no matching image", "rename the mask")
     said(source, "images/a.png", "several masks for one image (a.png, a.tif)", "Keep one mask")
     said(source, "images/b.png", "b_mask.png")
 
@@ -268,7 +268,7 @@ def test_same_name_twice(tmp_path: Path):
     save(tmp_path / "images" / "a.jpg", picture(9, 24, 32))
     source = open_source(tmp_path)
     assert [c.id for c in source.cases] == ["b", "c", "d"]
-    said(source, "images/a.", "2 images with the same name (a.jpg, a.png); all left out", "rename")
+    said(source, "images/a.", "2 images with the same name (a.jpg, a.png); all skipped", "rename")
 
 
 def test_names_with_blanks_accents_and_other_bytes(tmp_path: Path):
@@ -298,9 +298,9 @@ def test_links_that_go_in_circles_or_nowhere(tmp_path: Path):
     (images / "more").symlink_to(tmp_path / "elsewhere")
     source = open_source(tmp_path)
     assert [c.id for c in source.cases] == ["a", "b", "c", "d", "more/e"]
-    said(source, "images/loop", "listed already; not followed", "Remove the link")
-    said(source, "images/self.png", "leads nowhere (or to itself)")
-    said(source, "images/gone.png", "leads nowhere")
+    said(source, "images/loop", "already listed; not followed", "Remove the link")
+    said(source, "images/self.png", "broken or circular link")
+    said(source, "images/gone.png", "broken or circular link")
 
 
 def test_forbidden_folders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -322,20 +322,24 @@ def test_files_that_are_no_images_are_counted_and_named(tmp_path: Path):
     for name in ("a.svs", "b.svs", "notes.txt", ".hidden.xyz"):
         (tmp_path / "images" / name).write_text("x")
     source = open_source(tmp_path)
-    said(source, "images/a.svs", "2 file(s) of type '.svs' cannot be read", "Convert")
+    said(source, "images/a.svs", "2 file(s) of unsupported type '.svs'", "convert")
     assert len(source.problems) == 1
 
 
-def test_twenty_thousand_files_are_listed_in_seconds(tmp_path: Path):
+def test_the_time_of_listing_grows_linearly(tmp_path: Path):
     one = save(tmp_path / "one.png", picture(1, 4, 4))
-    for folder in ("images", "masks"):
-        (tmp_path / "data" / folder).mkdir(parents=True)
-        for n in range(10_000):
-            os.link(one, tmp_path / "data" / folder / f"{n:05d}.png")
-    start = time.process_time()
-    source = open_source(tmp_path / "data")
-    assert time.process_time() - start < 10
-    assert sum(c.has_mask for c in source.cases) == 10_000
+
+    def seconds(count: int) -> float:
+        for folder in ("images", "masks"):
+            (tmp_path / str(count) / folder).mkdir(parents=True)
+            for n in range(count):
+                os.link(one, tmp_path / str(count) / folder / f"{n:05d}.png")
+        start = time.process_time()
+        source = open_source(tmp_path / str(count))
+        assert sum(case.has_mask for case in source.cases) == count
+        return time.process_time() - start
+
+    assert seconds(8_000) < 24 * seconds(1_000)  # 8 is linear, 64 quadratic
 
 
 # ---- no mask is opened unless asked for
@@ -413,9 +417,9 @@ def test_hmeps_says_what_is_missing(tmp_path: Path):
     (root / "fullFrames" / "1_Left_2.jpeg").unlink()
     save(root / "fullFrames" / "extra.jpeg", picture(1, 40, 40))
     source = open_source(f"hmeps:{root}")
-    said(source, "1_Left_2.png", "a mask without its frame")
-    said(source, "extra.jpeg", "does not name")
-    said(source, "1_Left_2.jpeg", "named in annotations.csv, but not there")
+    said(source, "1_Left_2.png", "mask with no matching frame")
+    said(source, "extra.jpeg", "not listed in annotations.csv")
+    said(source, "1_Left_2.jpeg", "listed in annotations.csv, but missing")
 
 
 def test_glas_patients_sides_and_instances(tmp_path: Path):
@@ -431,8 +435,8 @@ def test_glas_patients_sides_and_instances(tmp_path: Path):
     (tmp_path / "Grade.csv").unlink()
     (tmp_path / "train_2.bmp").unlink()
     source = open_source(f"glas:{tmp_path}")
-    said(source, "Grade.csv", "patients unknown")
-    said(source, "train_2_anno.bmp", "a mask without its image")
+    said(source, "Grade.csv", "patients are unknown")
+    said(source, "train_2_anno.bmp", "mask with no matching image")
 
 
 def test_la_lists_and_missing_volumes(tmp_path: Path):
@@ -453,8 +457,8 @@ def test_la_lists_and_missing_volumes(tmp_path: Path):
             ("C", "test", True),
         ]
         assert (source.spatial_dims, source.channels) == (3, 1)
-        said(source, "train.list", "names 1 case(s) that are not there, such as X")
-        said(source, "D/mri_norm2.h5", "not there, or zero bytes")
+        said(source, "train.list", "lists 1 missing case(s), such as X")
+        said(source, "D/mri_norm2.h5", "missing or empty file")
 
 
 def test_dsb2018_stages_and_merging(tmp_path: Path):
@@ -506,8 +510,13 @@ def test_nnunet_with_channels_test_side_and_labels(tmp_path: Path):
     nibabel.save(nibabel.Nifti1Image(volumes["c1"][0], np.eye(4)), root / "labelsTr" / "zz.nii.gz")
     source = open_source(root)
     assert [(c.id, c.subset, c.has_mask) for c in source.cases] == [("c2", None, True), ("c3", None, False)]
-    said(source, "c1_0000.nii.gz", "1 channel file(s) where dataset.json names 2; left out", "Add the missing c1_000N")
-    said(source, "zz.nii.gz", "a mask without an image")
+    said(
+        source,
+        "c1_0000.nii.gz",
+        "1 channel file(s), but dataset.json lists 2 channel(s); case skipped",
+        "Add the missing c1_000N",
+    )
+    said(source, "zz.nii.gz", "mask with no matching image")
 
 
 def test_nnunet_labels_it_cannot_read(tmp_path: Path):
@@ -516,7 +525,7 @@ def test_nnunet_labels_it_cannot_read(tmp_path: Path):
         '{"labels": {"background": 0, "whole": [1, 2]}}': "regions",
         '{"labels": {"background": 0, "a": 1, "ignore": 2}}': "an 'ignore' label.*--label-map",
         '{"name": "x"}': "no 'labels'",
-        "{": "not JSON",
+        "{": "not valid JSON",
     }.items():
         (tmp_path / "dataset.json").write_text(labels)
         with pytest.raises(DataError, match=rf"dataset\.json: {message}"):
@@ -534,16 +543,16 @@ def test_plain_paths_of_known_sets_say_how_to_name_them(tmp_path: Path):
 def test_unknown_sources_and_options(tmp_path: Path):
     with pytest.raises(HebbsegError, match=r"Unknown data source 'gals'.*Did you mean 'glas'"):
         open_source("gals:somewhere")
-    with pytest.raises(HebbsegError, match="what comes after the colon"):
+    with pytest.raises(HebbsegError, match="nothing follows the colon"):
         open_source("glas:")
     with pytest.raises(HebbsegError, match=r"Unknown option 'lable_map'.*Did you mean 'label_map'"):
         open_source(plain_folder(tmp_path), lable_map="a=1")
-    with pytest.raises(HebbsegError, match="contradict"):
+    with pytest.raises(HebbsegError, match="cannot be combined"):
         open_source(tmp_path, label_map="a=1", mask_threshold=3)
-    with pytest.raises(HebbsegError, match="need no options about files"):
+    with pytest.raises(HebbsegError, match="do not apply to generated data"):
         open_source("phantom:glands", group="x")
     for name in ("ph2", "hmeps", "la", "dsb2018", "glas", "nnunet"):
-        with pytest.raises(DataError, match="Give the folder"):
+        with pytest.raises(DataError, match=r"Pass the (downloaded )?folder"):
             open_source(f"{name}:{tmp_path / 'images'}")
 
 
@@ -563,10 +572,10 @@ def test_groups_from_a_table_or_a_pattern(tmp_path: Path):
     assert [c.group for c in open_source(tmp_path, group=r"p\d").cases] == ["p1", "p1", "p2"]
     for group, message in {
         "who.csv:doctor": "no column 'doctor'.*Allowed: 'Patient', 'image'",
-        "nobody.csv:x": "no table 'nobody.csv'",
-        "who.csv": "which column",
+        "nobody.csv:x": "table 'nobody.csv' not found",
+        "who.csv": "names no column",
         "^(p2)": "does not match case 'p1_a'",
-        "(": "not a regular expression",
+        "(": "not a valid regular expression",
     }.items():
         with pytest.raises(HebbsegError, match=message):
             open_source(tmp_path, group=group)
@@ -609,19 +618,19 @@ def test_zips_that_reach_outside_are_refused(tmp_path: Path, monkeypatch: pytest
     for name in ("../evil.png", "/evil.png", "a/../../evil.png", "..\\evil.png"):
         with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
             file.writestr(name, b"x")
-        with pytest.raises(DataError, match=r"x\.zip: member '.*evil\.png' would be written outside"):
+        with pytest.raises(DataError, match=r"x\.zip: member '.*evil\.png' would be extracted outside"):
             open_source(tmp_path / "x.zip")
     link = zipfile.ZipInfo("images/link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
         file.writestr(link, "/etc")
-    with pytest.raises(DataError, match=r"member 'images/link' is a link"):
+    with pytest.raises(DataError, match=r"member 'images/link' is a symbolic link"):
         open_source(tmp_path / "x.zip")
     (tmp_path / "x.zip").write_bytes(b"PK no zip")
-    with pytest.raises(DataError, match=r"not a zip that can be read.*Download it again"):
+    with pytest.raises(DataError, match=r"not a readable zip archive.*Download it again"):
         open_source(tmp_path / "x.zip")
     (tmp_path / "x.7z").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"a \.7z archive.*unpack it"):
+    with pytest.raises(DataError, match=r"a \.7z archive.*Extract it"):
         open_source(tmp_path / "x.7z")
     assert not list((tmp_path / "cache" / "zips").iterdir())
     assert not list(tmp_path.rglob("evil*"))

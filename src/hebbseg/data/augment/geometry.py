@@ -1,4 +1,4 @@
-"""Flips, quarter turns, and one resampling pass for free rotation, scale and elastic deformation."""
+"""Geometric augmentation: flips, 90° rotations, and one resampling pass for rotation, scaling and elastic deformation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from hebbseg.data.augment.splines import bspline_matrix
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """How far a batch may be moved; every image by its own draw.
+    """Geometric augmentation, drawn independently for each image.
 
     Args:
-        flip: chance of a flip, for each axis.
-        quarter_turns: turn by 0°, 90°, 180° or 270° in a random plane whose two axes are equally long.
-        free: chance of the resampling pass. The rest applies in it:
-        rotation_degrees: in each plane, up to ± this.
-        scale: smallest and largest magnification.
-        elastic: standard deviation of the control points' displacement, as a share of the image's side.
-        control_points: of the cubic B-spline, along each axis.
+        flip: probability of a flip, for each axis.
+        quarter_turns: rotate by a random multiple of 90° in a random plane whose axes have equal length.
+        free: probability of the resampling pass, to which the following arguments apply.
+        rotation_degrees: maximum rotation in each plane.
+        scale: minimum and maximum magnification.
+        elastic: standard deviation of the displacement of control points, as a fraction of the image size.
+        control_points: number of control points of the cubic B-spline along each axis.
     """
 
     flip: float = 0.5
@@ -34,7 +34,7 @@ class Geometry:
     control_points: int = 7
 
     def apply(self, images: Tensor, masks: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
-        """Shapes: images (B, C, *S), masks (B, *S) or None. Outside is the mirror image of inside."""
+        """Transform images (B, C, *S) and masks (B, *S); beyond the border, images are mirrored."""
         images = images.clone()
         masks = None if masks is None else masks.clone()
         self._flip_and_turn(images, masks, generator)
@@ -58,7 +58,7 @@ class Geometry:
         turns = torch.randint(4, (batch,), generator=generator).tolist()
         chosen_planes = torch.randint(max(1, len(planes)), (batch,), generator=generator).tolist()
         for index in range(batch):
-            # Counted from the end, axes are the same for an image (C, *S) and a mask (*S).
+            # Negative axes are the same for an image (C, *S) and a mask (*S).
             axes = [axis - dims for axis in range(dims) if flips[index][axis]]
             plane = [axis - dims for axis in planes[chosen_planes[index]]] if planes else []
             turn = turns[index] if self.quarter_turns and planes else 0
@@ -69,19 +69,19 @@ class Geometry:
                     tensor.copy_(torch.rot90(tensor, turn, plane))
 
     def _sampling_grid(self, count: int, spatial: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Where each output pixel is taken from: (count, *S, dims), in grid_sample's coordinates −1 … 1, x first."""
+        """Return the input position of each output pixel, (count, *S, dims), in the coordinates of grid_sample."""
         dims = len(spatial)
         matrix = torch.eye(dims).expand(count, dims, dims)
         for a, b in combinations(range(dims), 2):
             matrix = matrix @ self._rotations(count, dims, a, b, generator)
         low, high = self.scale
-        # Even on a logarithmic scale: as often half as twice. Larger on output means taken from a smaller region.
+        # Log-uniform scale. Magnified output is sampled from a smaller region.
         exponent = torch.rand(count, generator=generator)
         matrix = matrix / (low * (high / low) ** exponent)[:, None, None]
-        # Rotations are rigid in pixels, while −1 … 1 spans every axis whatever its length.
+        # Rotations are rigid in pixels, whereas −1 … 1 spans each axis regardless of its length.
         half = torch.tensor([float(size) for size in reversed(spatial)])
         matrix = matrix * half[None, None, :] / half[None, :, None]
-        # By hand, one plane per coordinate: twice as fast in 3D as affine_grid and grid_sample's own reflection.
+        # Twice as fast in 3D as affine_grid and the reflection of grid_sample.
         axes = [(2 * torch.arange(size) + 1) / size - 1 for size in spatial]
         coordinates = torch.meshgrid(*axes, indexing="ij")[::-1]  # x first
         if self.elastic > 0:
@@ -91,7 +91,7 @@ class Geometry:
             grid = torch.zeros(count, dims, *spatial)
         for source, coordinate in enumerate(coordinates):
             grid.addcmul_(coordinate, matrix[:, :, source].reshape(count, dims, *(1,) * dims))
-        # Reflection at ±1, right as far as ±3; nothing is sampled from farther away.
+        # Reflection at ±1, valid up to ±3; no position is farther away.
         grid = 2 * grid.clamp(-1, 1) - grid
         return grid.movedim(1, -1)
 
@@ -105,10 +105,10 @@ class Geometry:
 
 
 def spread_control_points(control: Tensor, spatial: Sequence[int]) -> Tensor:
-    """Cubic B-spline through control points (B, K, *P) evaluated on (B, K, *S): one small matrix per axis."""
+    """Evaluate the cubic B-spline with control points (B, K, *P) on a grid, (B, K, *S)."""
     field = control
     for size in spatial:
         matrix = torch.tensor(bspline_matrix(size, field.shape[2]), dtype=control.dtype)
-        # The next axis goes to the end each time; after the last one the order is as before.
+        # Each pass moves an axis to the end; after the last one, the order is restored.
         field = torch.tensordot(field, matrix, dims=([2], [1]))
     return field

@@ -1,4 +1,4 @@
-"""Brightness, contrast, gamma, noise and blur, each in units of the image's own spread."""
+"""Intensity augmentation: brightness, contrast, gamma, noise and blur, relative to the image's standard deviation."""
 
 import math
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Photometry:
-    """How far light, noise and sharpness may change; every image by its own draw, each change with ``chance``.
+    """Intensity augmentation, drawn independently for each image; each change has probability ``chance``.
 
-    Strengths are relative to the image, so that they mean the same for bytes and for normalized volumes:
+    Strengths are relative to the image, so they apply equally to raw and normalized images:
 
         contrast and brightness   x ← μ + a (x − μ) + b σ,  a in e^(± contrast), b in ± brightness
         gamma                     x ← lo + (hi − lo) ((x − lo) / (hi − lo))^γ,  γ in e^(± gamma)
         blur                      Gaussian, standard deviation up to ``blur`` pixels
         noise                     x ← x + s σ n,  s up to ``noise``, n standard normal
 
-    where μ, σ, lo, hi are the image's mean, standard deviation, minimum and maximum. ``colour`` is the part of contrast
-    and brightness that is drawn for each channel apart: stains and lamps differ in colour, not in strength alone.
+    where μ, σ, lo, hi are the image's mean, standard deviation, minimum and maximum. ``colour`` is the fraction of
+    contrast and brightness drawn per channel, as stains and light sources also differ in color.
     """
 
     chance: float
@@ -32,7 +32,7 @@ class Photometry:
     colour: float = 0.3
 
     def apply(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Shapes: (B, C, *S) → the same; the input is left as it is."""
+        """Return the augmented images, (B, C, *S); the input is not modified."""
         images = images.clone()
         device = images.device
         chosen = torch.rand(4, len(images), generator=generator) < self.chance
@@ -62,9 +62,9 @@ class Photometry:
         shape = (-1,) + (1,) * (x.ndim - 1)
         exponent = (self.gamma * (2 * torch.rand(len(x), generator=generator) - 1)).exp().to(x).reshape(shape)
         low, high = (bound.reshape(shape) for bound in torch.aminmax(x.flatten(1), dim=1))
-        # An image of one grey has nothing to bend.
+        # Avoids division by zero for constant images.
         extent = (high - low).clamp_min(torch.finfo(x.dtype).tiny)
-        # exp(γ log u) is vectorised where pow with a tensor of exponents is not: four times as fast. log 0 = −∞ gives 0.
+        # exp(γ log u) is vectorized and four times as fast as pow with a tensor of exponents; exp(log 0) = 0.
         return ((x - low) / extent).log_().mul_(exponent).exp_().mul_(extent).add_(low)
 
     def _noise(self, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -75,10 +75,10 @@ class Photometry:
 
 
 def gaussian_blur(x: Tensor, widths: Tensor) -> Tensor:
-    """Each image (B, C, *S) convolved with its own Gaussian of standard deviation ``widths`` (B,), in pixels.
+    """Convolve each image (B, C, *S) with its own Gaussian of standard deviation ``widths`` (B,), in pixels.
 
-    Axis by axis, as a sum of shifted copies: for so few taps faster than a grouped convolution, and the same code in
-    every dimension. Weights end at three standard deviations of the widest; beyond the border the edge goes on.
+    Computed axis by axis as a sum of shifted copies, which is faster than a grouped convolution for few taps. The kernel
+    is truncated at three standard deviations of the widest; borders are replicated.
     """
     reach = max(1, math.ceil(3 * float(widths.max())))
     offset = torch.arange(reach + 1, device=x.device, dtype=x.dtype)
@@ -98,8 +98,8 @@ def gaussian_blur(x: Tensor, widths: Tensor) -> Tensor:
 
 
 def _spread_and_mean(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each image, over channels and positions: (B, 1, …, 1) each."""
+    """Return the standard deviation and mean of each image, (B, 1, …, 1)."""
     mean = x.flatten(1).mean(dim=1).reshape(-1, *(1,) * (x.ndim - 1))
-    # Three times as fast as torch.std_mean, which goes number by number.
+    # Three times as fast as torch.std_mean.
     spread = torch.linalg.vector_norm((x - mean).flatten(1), dim=1) / math.sqrt(x[0].numel())
     return spread.reshape(mean.shape), mean

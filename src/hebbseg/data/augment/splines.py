@@ -1,4 +1,4 @@
-"""Smooth functions from a few numbers: the cubic B-spline basis as a matrix, one per axis."""
+"""Cubic B-spline basis matrices for smooth random fields."""
 
 from functools import lru_cache
 
@@ -8,10 +8,10 @@ from scipy.interpolate import BSpline
 
 @lru_cache(maxsize=64)
 def bspline_matrix(size: int, points: int) -> np.ndarray:
-    """The matrix A (size × points) that turns ``points`` ≥ 4 control values on a line into ``size`` smooth samples.
+    """Return the matrix A (size × points) that maps ``points`` ≥ 4 control values to ``size`` smooth samples.
 
-    A[s, p] = β³(x_s − p), with x_s spread evenly over [1, points − 2], where the basis sums to one; β³ is the cubic
-    B-spline. Applied along each axis in turn it makes a smooth field of any dimension.
+    A[s, p] = β³(x_s − p) with the cubic B-spline β³ and x_s evenly spaced in [1, points − 2], where the basis sums to
+    one. Applied along each axis, it yields a smooth field of any dimension.
     """
     matrix = BSpline.design_matrix(np.linspace(1.0, points - 2.0, size), np.arange(-2.0, points + 2.0), k=3).toarray()
     matrix.setflags(write=False)

@@ -1,7 +1,7 @@
-"""Augmentation of whole batches, 2D and 3D alike: one weak view for everybody, a strong one for methods that compare.
+"""Weak and strong augmentation of 2D and 3D batches.
 
-A weak view changes the geometry and, a little, the light. A strong view is a weak view whose light, noise and sharpness
-are changed further and whose geometry is not, so that what is predicted on one is a label for the other.
+A weak view changes the geometry and, slightly, the intensity. A strong view changes the intensity of a weak view further but
+not its geometry, so that the prediction on the weak view is a pseudo-label for the strong view.
 """
 
 from dataclasses import dataclass, field
@@ -19,15 +19,16 @@ HARSH = Photometry(chance=0.8, brightness=0.6, contrast=0.4, gamma=0.5, noise=0.
 
 @dataclass(frozen=True, kw_only=True)
 class Augment:
-    """What may be done to a batch.
+    """Weak and strong augmentation of a batch.
 
-    Shapes: images (B, C, *S) floating point, masks (B, *S) whole numbers; S has ``spatial_dims`` axes. Inputs are left
-    as they are; results have their device and number type.
+    Shapes: images (B, C, *S) floating point, masks (B, *S) integers; S has ``spatial_dims`` axes. Inputs are not
+    modified; outputs have their device and data type.
 
     Args:
         spatial_dims: 2 or 3.
-        geometry: flips, quarter turns, free rotation, scale and elastic deformation.
-        weak_light, strong_light: brightness, contrast, gamma, noise and blur of either view.
+        geometry: geometric augmentation of the weak view.
+        weak_light: intensity augmentation of the weak view.
+        strong_light: intensity augmentation of the strong view.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -43,13 +44,13 @@ class Augment:
     strong_light: Photometry = HARSH
 
     def weak(self, images: Tensor, masks: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
-        """Images and masks moved alike; masks by nearest neighbour."""
+        """Return weak views of images and masks, with the same geometry; masks use nearest neighbor."""
         self._check(images, masks)
         images, masks = self.geometry.apply(images, masks, generator)
         return self.weak_light.apply(images, generator), masks
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """A harder look at a weak view, pixel for pixel in the same place."""
+        """Return strong views of weak views, with unchanged geometry."""
         self._check(images, None)
         return self.strong_light.apply(images, generator)
 

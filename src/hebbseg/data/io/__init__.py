@@ -1,1 +1,1 @@
-"""One module per family of files, each with the four functions of `hebbseg.data.io.image_file.FileType`."""
+"""File formats: one module per library, each with the four functions of `hebbseg.data.io.image_file.FileType`."""

@@ -1,7 +1,8 @@
-"""NumPy (.npy, .npz) and HDF5 (.h5, .hdf5): arrays without geometry, axes kept as stored.
+"""NumPy (.npy, .npz) and HDF5 (.h5, .hdf5): arrays without geometry, axes as stored.
 
-Which axis holds channels: none in two axes; of three or four axes the last if it is at most 4 long, else the first if
-that is at most 4 long; otherwise three axes are a volume. Files with names inside hold ``image`` and perhaps ``label``.
+2D arrays have no channel axis. In 3D and 4D arrays, the channel axis is the last axis if its size is at most 4, else the
+first axis if its size is at most 4; a 3D array without one is a volume. Npz and HDF5 files contain ``image`` and, optionally,
+``label``.
 """
 
 import zipfile
@@ -48,7 +49,7 @@ def read_labels(path: Path) -> RawMask:
     if values.shape[-1] == 1:
         return RawMask(values=values[..., 0], axes="stored")
     if values.shape[-1] == 2:
-        raise DataError(path, f"a mask of shape {values.shape}", "Store one class number per pixel, not one-hot planes.")
+        raise DataError(path, f"mask of shape {values.shape}", "Store one class index per pixel, not a one-hot encoding.")
     values, colour = grey_or_colour(values)
     return RawMask(values=values, colour=colour, axes="stored")
 
@@ -66,7 +67,7 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
 
 
 def has_label(path: Path) -> bool:
-    """Whether an image file has its own mask inside. Looks at names only."""
+    """Return whether an image file contains its mask; reads only the names of the arrays."""
     if path.suffix.lower() in _HDF5:
         with h5py.File(path, "r") as file:
             return any(key in file for key in LABEL_KEYS)
@@ -78,7 +79,7 @@ def has_label(path: Path) -> bool:
 
 @contextmanager
 def _stored(path: Path, keys: Sequence[str]) -> Iterator[Any]:
-    """The array of a file, as something with a shape that ``[()]`` reads whole."""
+    """Yield the array of a file, with a shape, not yet read; ``[()]`` reads it."""
     if path.suffix.lower() == ".npy":
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     elif path.suffix.lower() == ".npz":
@@ -96,7 +97,7 @@ def _key(path: Path, names: list[str], keys: Sequence[str]) -> str:
     if len(names) == 1 and names[0] not in (*IMAGE_KEYS, *LABEL_KEYS):
         return names[0]
     found = ", ".join(repr(name) for name in names) or "nothing"
-    raise DataError(path, f"holds {found} but no {keys[0]!r}", f"Rename the array. {did_you_mean('', keys)}")
+    raise DataError(path, f"contains {found} but no {keys[0]!r}", f"Rename the array. {did_you_mean('', keys)}")
 
 
 def _numbers(array: np.ndarray, path: Path) -> np.ndarray:
@@ -104,7 +105,7 @@ def _numbers(array: np.ndarray, path: Path) -> np.ndarray:
     if array.dtype == np.bool_:
         return array.astype(np.uint8)
     if array.dtype.kind not in "uif":
-        raise DataError(path, f"numbers of type {array.dtype}", "Store whole or floating-point numbers.")
+        raise DataError(path, f"unsupported data type {array.dtype}", "Store integers or floating-point numbers.")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -120,6 +121,6 @@ def _channel_axis(shape: tuple[int, ...], path: Path) -> int | None:
             return None
     raise DataError(
         path,
-        f"an array of shape {shape}",
-        f"Allowed: 2D or 3D, plus a first or last axis of at most {_MOST_CHANNELS} channels.",
+        f"unsupported array shape {shape}",
+        f"Allowed: 2D or 3D, with an optional first or last axis of at most {_MOST_CHANNELS} channels.",
     )

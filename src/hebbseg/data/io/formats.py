@@ -1,11 +1,11 @@
-"""Read and write an image or a mask, whatever the file.
+"""Reading and writing images and masks of all supported formats.
 
-Order of the axes: pictures are rows × columns; volumes are as the usual library of their format gives them, NIfTI
-(x, y, z), TIFF, NRRD, MetaImage and DICOM (z, y, x), NumPy and HDF5 as stored. ``spacing_mm`` follows the array.
-A mask whose format orders its axes the other way round than its image's (a NIfTI drawn on a PNG) is turned to match.
+Axis order: 2D images are (rows, columns); volumes follow the usual library of their format: NIfTI (x, y, z); TIFF, NRRD,
+MetaImage and DICOM (z, y, x); NumPy and HDF5 as stored. ``spacing_mm`` has the order of the array. A mask whose format
+has another axis order than its image (a NIfTI mask of a PNG image) is transposed.
 
-What is 2D and what is a volume: PNG, JPEG, BMP and GIF are 2D; TIFF is a volume when it has several pages; NIfTI, NRRD,
-MetaImage and DICOM are 2D when their third axis is one long; for arrays see `hebbseg.data.io.arrays`.
+Dimension: PNG, JPEG, BMP and GIF are 2D; TIFF is a volume if it has several pages; NIfTI, NRRD, MetaImage and DICOM are
+2D if their third axis has length one; for arrays see `hebbseg.data.io.arrays`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Axes, FileType, Header, Image, RawMask
 from hebbseg.errors import HebbsegError
 
-# Suffix → module of hebbseg.data.io, which is loaded when first needed.
+# Suffix → module of hebbseg.data.io, imported on first use.
 FORMATS: dict[str, str] = {
     ".png": "pillow",
     ".jpg": "pillow",
@@ -46,7 +46,7 @@ FORMATS: dict[str, str] = {
     ".hdf5": "arrays",
 }
 
-# Formats that lose pixels, or that hold no mask, or that spread over two files: what is written instead.
+# Image format → mask format, for formats that are lossy, cannot store masks, or consist of two files.
 MASK_SUFFIX: dict[str, str] = {
     ".jpg": ".png",
     ".jpeg": ".png",
@@ -61,61 +61,62 @@ T = TypeVar("T")
 
 
 def suffix_of(path: str | Path) -> str:
-    """``".nii.gz"`` of ``scan.1.nii.gz``, ``".png"`` of ``a.b.PNG``, ``""`` of anything this package does not read."""
+    """Return ``".nii.gz"`` for ``scan.1.nii.gz``, ``".png"`` for ``a.b.PNG``, ``""`` for unsupported formats."""
     name = Path(path).name.lower()
     matches = [suffix for suffix in FORMATS if name.endswith(suffix)]
     return max(matches, key=len, default="")
 
 
 def stem_of(path: str | Path) -> str:
-    """The name of a file without the suffix that makes it an image; other dots stay."""
+    """Return the file name without `suffix_of`; other dots stay."""
     name = Path(path).name
     return name[: len(name) - len(suffix_of(name))]
 
 
 def axes_of(path: str | Path) -> Axes:
-    """The order of axes the format of ``path`` has, from its name alone."""
+    """Return the axis order of the format of ``path``, from its name."""
     kind = FORMATS.get(suffix_of(path), "itk")
     return "xyz" if kind == "nifti" else "stored" if kind == "arrays" else "zyx"
 
 
 def read_header(path: str | Path) -> Header:
-    """Channels, size and spacing without decoding pixels, where the format allows."""
+    """Return channels, size and spacing, without decoding pixels if the format allows."""
     return _read(path, lambda kind, file: kind.read_header(file))
 
 
 def read_image(path: str | Path) -> Image:
-    """The image at ``path`` (a file, or the folder of a DICOM series), channels first, in its own number type."""
+    """Read an image (a file, or the folder of a DICOM series), channels first, in its own data type."""
     return _read(path, lambda kind, file: kind.read_image(file))
 
 
 def read_labels(path: str | Path) -> RawMask:
-    """The mask at ``path`` with the values its file has; `hebbseg.data.labels.masks` turns them into classes."""
+    """Read a mask with the values of its file; `hebbseg.data.labels.masks` converts them to class indices."""
     return _read(path, lambda kind, file: kind.read_labels(file))
 
 
 def mask_suffix(path: str | Path) -> str:
-    """The suffix of the mask written for an image: its own, but PNG for JPEG and GIF (lossless), NIfTI for DICOM."""
+    """Return the suffix of predicted masks: that of the image, but PNG for JPEG and GIF, NIfTI for DICOM."""
     suffix = suffix_of(path)
     return MASK_SUFFIX.get(suffix, suffix) or ".nii.gz"
 
 
 def write_mask(path: str | Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> Path:
-    """Writes a mask in the format and geometry of the image it belongs to, with the user's own class values.
-
-    Shapes:
-        indices: (*spatial) of ``like``, class indices.
+    """Write a mask in the format and geometry of its image, with the class values of the user's masks.
 
     Args:
-        path: where to; a suffix of an image format is replaced by the one `mask_suffix` gives, which is returned.
-        like: the image as `read_image` gave it.
-        classes: index → the user's value, colour or palette colour.
+        path: target file; its suffix is replaced by `mask_suffix`.
+        indices: (*spatial) class indices, of the shape of ``like``.
+        like: the image from `read_image`.
+        classes: value, color or palette color of each index.
+
+    Returns:
+        The path of the written file.
     """
     path = Path(path)
     if indices.shape != like.shape:
-        raise HebbsegError(f"{path}: a mask of shape {indices.shape} cannot lie on an image of shape {like.shape}.")
+        raise HebbsegError(f"{path}: mask shape {indices.shape} differs from image shape {like.shape}.")
     if indices.size and (indices.min() < 0 or indices.max() >= len(classes)):
-        raise HebbsegError(f"{path}: class index {indices.max()} found, {len(classes)} classes known.")
+        raise HebbsegError(f"{path}: class index {indices.max()} found, but there are only {len(classes)} classes.")
     suffix = mask_suffix(like.path)
     target = path.with_name(stem_of(path) + suffix)
     kind = _module(FORMATS[suffix_of(like.path)] if suffix_of(like.path) else "itk")
@@ -125,7 +126,7 @@ def write_mask(path: str | Path, indices: np.ndarray, like: Image, classes: Sequ
 
 
 def match_axes(array: np.ndarray, axes: Axes, wanted: Axes, dims: int) -> np.ndarray:
-    """Turns the first ``dims`` axes of an array of one order into the other order; a stored order is left alone."""
+    """Transpose the first ``dims`` axes to the wanted order; arrays in stored order are returned unchanged."""
     if "stored" in (axes, wanted) or axes == wanted:
         return array
     return array.transpose([*reversed(range(dims)), *range(dims, array.ndim)])
@@ -137,7 +138,7 @@ def _module(name: str) -> FileType:
 
 def _read(path: str | Path, action: Callable[[FileType, Path], T]) -> T:
     path = Path(path)
-    with _telling(path):
+    with _explained(path):
         return action(_module(_kind(path)), path)
 
 
@@ -147,31 +148,30 @@ def _kind(path: Path) -> str:
         return FORMATS[suffix]
     if path.is_dir() or is_dicom(path):
         return "itk"
-    raise DataError(path, f"a file of unknown type {path.suffix!r}", f"Allowed: {', '.join(FORMATS)}, DICOM folders.")
+    raise DataError(path, f"unsupported file type {path.suffix!r}", f"Allowed: {', '.join(FORMATS)}, DICOM folders.")
 
 
 def is_dicom(path: Path) -> bool:
-    """Whether a file has the four letters every DICOM file has after its preamble."""
+    """Return whether a file has the DICOM signature after its preamble."""
     with path.open("rb") as file:
         return file.read(132)[128:] == b"DICM"
 
 
 @contextmanager
-def _telling(path: Path) -> Iterator[None]:
-    """Turns whatever a decoder throws into the file, the finding and the remedy."""
+def _explained(path: Path) -> Iterator[None]:
+    """Convert any exception of a decoder to a `DataError`."""
     if not path.exists():
-        raise DataError(path, "no such file", "Check the path; if the file was moved, list the data again.")
+        raise DataError(path, "no such file", "Check the path. If the file was moved, restart the command.")
     if path.is_file() and path.stat().st_size == 0:
-        raise DataError(path, "zero bytes", "Copy or export it again, or remove it.")
+        raise DataError(path, "empty file", "Copy or export it again, or remove it.")
     try:
         yield
     except HebbsegError:
         raise
     except PermissionError as error:
-        raise DataError(path, "no permission to read it", f"chmod u+r {str(path)!r}") from error
-    # Every decoder has exceptions of its own, and a damaged file can raise any of them.
-    except Exception as error:
+        raise DataError(path, "no permission to read this file", f"Run chmod u+r {str(path)!r}") from error
+    except Exception as error:  # decoders raise many types for damaged files
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
-            path, f"truncated, damaged or not what its name says ({reason})", "Copy or export it again, or remove it."
+            path, f"truncated, damaged or not of the type in its name ({reason})", "Copy or export it again, or remove it."
         ) from error

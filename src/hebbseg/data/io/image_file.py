@@ -1,4 +1,4 @@
-"""What a file on disk turns into: its header, its image, its raw mask. Shared by every file type."""
+"""Headers, images and raw masks, as read from all file formats."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import numpy as np
 
 from hebbseg.data.cases import ClassInfo
 
-# The order of an array's spatial axes: slowest first (pictures are rows × columns), NIfTI's fastest first,
-# or whatever the array was stored with (NumPy, HDF5), which then is taken to be that of its partner.
+# Order of the spatial axes: "zyx" (2D: rows, columns), NIfTI's "xyz", or "stored" for NumPy and HDF5, which is assumed to
+# be the same for an image and its mask.
 Axes = Literal["zyx", "xyz", "stored"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What is known of an image before its pixels are decoded. ``shape`` is spatial, in the order of the axes.
+    """Properties of an image that do not require decoding. ``shape`` is spatial, in the order of ``axes``.
 
-    ``affine`` (NIfTI, ITK) takes x, y, z indices to millimetres, right, anterior, superior positive, row by row.
-    ``opacity`` says that the file has a channel for it, which is dropped and not counted in ``channels``.
+    ``affine`` (NIfTI, ITK) maps x, y, z indices to millimeters (RAS+), flattened row by row. ``opacity`` marks an alpha
+    channel, which is ignored and not counted in ``channels``.
     """
 
     channels: int
@@ -32,12 +32,9 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Image:
-    """An image and all it takes to write a mask that lies on it exactly.
+    """An image, (C, *spatial) in the data type of the file, with the geometry for writing its mask.
 
-    Shapes:
-        array: (C, *spatial), the file's own number type.
-
-    ``geometry`` belongs to the file type that made it: the NIfTI header, ITK's origin and direction, TIFF's resolution.
+    ``geometry`` is specific to the format: the NIfTI header, ITK's origin and direction, or TIFF's resolution.
     """
 
     array: np.ndarray
@@ -53,11 +50,11 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RawMask:
-    """A mask as its file has it, before anybody says what the values mean.
+    """A mask with the values of its file.
 
     Shapes:
-        values: (*spatial), or (*spatial, 3) when ``colour``.
-        palette: (n, 3) for indexed pictures, whose ``values`` are indices.
+        values: (*spatial), or (*spatial, 3) if ``colour``.
+        palette: (n, 3) for indexed images, whose ``values`` are indices.
     """
 
     values: np.ndarray
@@ -68,7 +65,7 @@ class RawMask:
 
 
 class FileType(Protocol):
-    """The four functions every module of `hebbseg.data.io` has."""
+    """The functions of every format module of `hebbseg.data.io`."""
 
     def read_header(self, path: Path) -> Header: ...
 
@@ -80,10 +77,7 @@ class FileType(Protocol):
 
 
 def grey_or_colour(values: np.ndarray) -> tuple[np.ndarray, bool]:
-    """(*spatial, 3) → (*spatial) and False where all three channels agree, the same and True elsewhere.
-
-    A fourth channel is opacity and is dropped.
-    """
+    """Return (*spatial) and False if the three channels are equal, else (*spatial, 3) and True. Drops an alpha channel."""
     values = values[..., :3]
     first = values[..., 0]
     if np.array_equal(first, values[..., 1]) and np.array_equal(first, values[..., 2]):
@@ -92,18 +86,17 @@ def grey_or_colour(values: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def user_values(indices: np.ndarray, classes: Sequence[ClassInfo]) -> np.ndarray:
-    """Class indices → the values the user's masks use, in the smallest whole-number type that holds them all.
+    """Convert class indices to the values of the user's masks, in the smallest integer type.
 
-    Classes that are colours have no number; their index stands for them.
+    Classes defined by color keep their index.
     """
     values = [c.value if isinstance(c.value, int) else c.index for c in classes]
     dtype = np.result_type(np.min_scalar_type(min(values)), np.min_scalar_type(max(values)))
-    table = np.asarray(values, dtype=dtype)
-    return table[indices]
+    return np.asarray(values, dtype=dtype)[indices]
 
 
 def user_colours(indices: np.ndarray, classes: Sequence[ClassInfo]) -> np.ndarray | None:
-    """Class indices → (*spatial, 3) uint8 colours, or None unless every class is a colour."""
+    """Convert class indices to colors, (*spatial, 3) uint8; None unless every class is defined by color."""
     if any(isinstance(c.value, int) for c in classes):
         return None
     return np.asarray([c.value for c in classes], dtype=np.uint8)[indices]

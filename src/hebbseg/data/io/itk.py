@@ -1,7 +1,7 @@
-"""NRRD, MetaImage and DICOM through SimpleITK: axes slowest first (z, y, x), as SimpleITK's arrays are.
+"""NRRD, MetaImage and DICOM with SimpleITK: axes (z, y, x).
 
-A single slice is a 2D image. A DICOM series is a folder of its slices; a single DICOM file is 2D unless it has frames.
-Masks of DICOM images are written as NIfTI in the same place in space: DICOM itself has no plain label image.
+A single slice is a 2D image. A DICOM series is a folder of slices; a single DICOM file is 2D unless it has frames. Masks of
+DICOM images are written as NIfTI with the same geometry.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ import SimpleITK as sitk
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_values
 
-# ITK's warnings go straight to the terminal, past Python; what matters in them comes back as an exception.
+# ITK prints warnings directly to the terminal; errors are raised as exceptions.
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ItkGeometry:
-    """As ITK lists them: x first."""
+    """In ITK's order, x first."""
 
     size: tuple[int, ...]
     origin: tuple[float, ...]
@@ -72,14 +72,14 @@ def read_labels(path: Path) -> RawMask:
     if len(array) == 1:
         return RawMask(values=array[0])
     if len(array) not in (3, 4):
-        raise DataError(path, f"a mask with {len(array)} channels", "Masks have one number per voxel.")
+        raise DataError(path, f"mask with {len(array)} channels", "Store one value per voxel.")
     values, colour = grey_or_colour(np.moveaxis(array, 0, -1))  # (3, *spatial) → (*spatial, 3)
     return RawMask(values=values, colour=colour)
 
 
 def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
     geometry: ItkGeometry = like.geometry
-    values = user_values(indices, classes).reshape(geometry.size[::-1])  # a single slice gets its third axis back
+    values = user_values(indices, classes).reshape(geometry.size[::-1])  # restores the third axis of a single slice
     mask = sitk.GetImageFromArray(values)
     mask.SetOrigin(geometry.origin)
     mask.SetSpacing(geometry.spacing)
@@ -95,12 +95,12 @@ def _reader(path: Path) -> Any:
 
 
 def _slice_distance(first: Any, last: Any, slices: int) -> float:
-    """As ITK has it when it reads the series: from the first slice to the last, in equal steps."""
+    """Return the mean slice distance, as ITK computes it for a series."""
     return float(np.linalg.norm(np.subtract(last.GetOrigin(), first.GetOrigin())) / (slices - 1))
 
 
 def _affine(reader: Any, spacing: Sequence[float]) -> tuple[float, ...]:
-    """From ITK's left and posterior to NIfTI's right and anterior."""
+    """Return the affine, converted from ITK's LPS+ to NIfTI's RAS+."""
     affine = np.eye(4)
     affine[:3, :3] = np.asarray(reader.GetDirection()).reshape(3, 3) * np.asarray(spacing)
     affine[:3, 3] = reader.GetOrigin()
@@ -119,10 +119,10 @@ def _read(path: Path) -> Any:
 
 
 def _series_files(folder: Path) -> list[Path]:
-    """The slices of the one series of a folder, ordered in space."""
+    """Return the slices of a folder's DICOM series in spatial order."""
     series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
     if not series:
-        raise DataError(folder, "no readable DICOM slice in this folder", "Export the series again, one per folder.")
+        raise DataError(folder, "no readable DICOM slice in this folder", "Export the series again, one series per folder.")
     if len(series) > 1:
         raise DataError(folder, f"{len(series)} DICOM series in one folder", "Put each series into its own folder.")
     names = sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), series[0])
@@ -130,8 +130,8 @@ def _series_files(folder: Path) -> list[Path]:
     if unread:
         raise DataError(
             folder / unread[0],
-            f"not readable as a DICOM slice of its series ({len(unread)} such of {len(names) + len(unread)})",
-            "Copy or export the file again, or remove it if it does not belong to the series.",
+            f"not a readable slice of the DICOM series ({len(unread)} of {len(names) + len(unread)} files)",
+            "Copy or export the file again. If it does not belong to the series, remove it.",
         )
     return [Path(name) for name in names]
 

@@ -1,6 +1,6 @@
-"""NIfTI through nibabel: axes in the file's own order (x, y, z), trailing axes as channels.
+"""NIfTI with nibabel: axes (x, y, z); further axes (time, components) are channels.
 
-A third axis of length one makes a 2D image; further axes (time, components) are channels.
+An image whose third axis has length one is 2D.
 """
 
 from collections.abc import Sequence
@@ -42,11 +42,7 @@ def read_image(path: Path) -> Image:
     array = np.moveaxis(values.reshape(*shape, -1), -1, 0)  # (X, Y[, Z], …) → (X, Y[, Z], C) → (C, X, Y[, Z])
     geometry = NiftiGeometry(kind=type(volume), affine=volume.affine, header=volume.header.copy(), shape=volume.shape[:3])
     return Image(
-        array=np.ascontiguousarray(array),
-        path=path,
-        spacing_mm=_spacing_mm(volume, len(shape)),
-        axes="xyz",
-        geometry=geometry,
+        array=np.ascontiguousarray(array), path=path, spacing_mm=_spacing_mm(volume, len(shape)), axes="xyz", geometry=geometry
     )
 
 
@@ -59,13 +55,13 @@ def read_labels(path: Path) -> RawMask:
     if values.shape[-1] in (3, 4) and volume.header.get_data_dtype().names:
         values, colour = grey_or_colour(values)
         return RawMask(values=values, colour=colour, axes="xyz")
-    raise DataError(path, f"a mask with {values.shape[-1]} channels", "Masks have one number per voxel.")
+    raise DataError(path, f"mask with {values.shape[-1]} channels", "Store one value per voxel.")
 
 
 def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
-    """The image's affine, both its transforms with their codes, its units and its number of axes (channels apart)."""
+    """Write a mask with the affine, transform codes, units and number of spatial axes of its image."""
     geometry: NiftiGeometry = like.geometry
-    values = user_values(indices, classes).reshape(geometry.shape)  # a 2D image gets its axes of length one back
+    values = user_values(indices, classes).reshape(geometry.shape)  # restores axes of length one
     header = geometry.header.copy()
     header.set_data_shape(values.shape)
     header.set_data_dtype(values.dtype)
@@ -75,14 +71,14 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
 
 def _spatial(shape: tuple[int, ...], path: Path) -> tuple[int, ...]:
     if len(shape) < 2:
-        raise DataError(path, f"an array of shape {shape}", "Images have two or three spatial axes.")
+        raise DataError(path, f"unsupported array shape {shape}", "Store two or three spatial axes.")
     spatial = shape[:3]
     return spatial[:2] if len(spatial) == 3 and spatial[2] == 1 else spatial
 
 
 def _values(volume: Any) -> np.ndarray:
     values = np.asanyarray(volume.dataobj)
-    if values.dtype.names:  # RGB triples: one structured value per voxel
+    if values.dtype.names:  # RGB: one structured value per voxel
         values = np.stack([values[name] for name in values.dtype.names], axis=-1)
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 

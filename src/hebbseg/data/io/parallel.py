@@ -1,4 +1,4 @@
-"""The same function over many files, a few at a time: decoders let go of the interpreter while they work."""
+"""Parallel map over files, in threads: decoders release the interpreter lock."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +10,6 @@ B = TypeVar("B")
 
 
 def parallel_map(function: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-    """``map`` in threads, results in order. The first exception is raised where its result would have been."""
+    """Yield the results in order; an exception is raised in place of its result."""
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         yield from pool.map(function, items)

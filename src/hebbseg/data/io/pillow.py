@@ -1,4 +1,4 @@
-"""PNG, JPEG, BMP and GIF through Pillow: always 2D, rows × columns, no spacing (their dots per inch are a screen's)."""
+"""PNG, JPEG, BMP and GIF with Pillow: 2D, (rows, columns), without spacing (their resolution refers to screens)."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, u
 
 _EXIF_ORIENTATION = 0x0112
 _OPACITY_MODES = {"LA", "La", "PA", "RGBA", "RGBa"}
-# Colour types of PNG: 2 colour, 4 grey with opacity, 6 colour with opacity.
+# Color types of PNG: 2 RGB, 4 gray with alpha, 6 RGB with alpha.
 _GREY_WITH_OPACITY = 4
 _HALVED_BY_PILLOW = {2, _GREY_WITH_OPACITY, 6}
 _GREY_MODES = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
@@ -23,16 +23,16 @@ _GREY_MODES = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"
 def read_header(path: Path) -> Header:
     with _opened(path) as picture:
         width, height = picture.size
-        if _orientation(picture) >= 5:  # the four orientations that lie on their side
+        if _orientation(picture) >= 5:  # the orientations that swap width and height
             width, height = height, width
         grey = picture.mode in _GREY_MODES or (picture.mode == "P" and _is_grey(_palette(picture)))
-        grey = grey or _deep_png_kind(path) == _GREY_WITH_OPACITY  # which Pillow opens as colour
+        grey = grey or _deep_png_kind(path) == _GREY_WITH_OPACITY  # opened as RGB by Pillow
         opacity = picture.mode in _OPACITY_MODES or "transparency" in picture.info
         return Header(channels=1 if grey else 3, shape=(height, width), opacity=opacity)
 
 
 def read_image(path: Path) -> Image:
-    """Opacity is dropped, palettes are looked up, 1-bit becomes 0/255, photographs are turned as their EXIF says."""
+    """Read an image without alpha; applies palettes and EXIF orientation, converts 1-bit to 0/255."""
     with _opened(path) as picture:
         if _deep_png_kind(path) is not None:
             pixels = _deep_png(path)
@@ -59,7 +59,7 @@ def read_labels(path: Path) -> RawMask:
 
 
 def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
-    """Colours as colours, palettes as palettes, numbers as 8 or 16 bits."""
+    """Write colors as RGB, palettes as indexed images, and other values with 8 or 16 bits."""
     colours = user_colours(indices, classes)
     if colours is not None:
         Pillow.fromarray(colours).save(path)
@@ -77,20 +77,20 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
     else:
         raise DataError(
             path,
-            f"a {path.suffix} file cannot hold the class values {sorted(str(c.value) for c in classes)}",
-            "Give values from 0 to 255 in the label map.",
+            f"a {path.suffix} file cannot store the class values {sorted(str(c.value) for c in classes)}",
+            "Use values from 0 to 255 in the label map.",
         )
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Pillow.Image]:
     with warnings.catch_warnings():
-        # Pillow warns of large pictures long before it refuses them; histology has nothing but large pictures.
+        # Large images are normal in histology; Pillow warns long before its limit.
         warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
         try:
             picture = Pillow.open(path)
         except Pillow.DecompressionBombError as error:
-            raise DataError(path, f"too large to be read whole ({error})", "Cut it into tiles first.") from error
+            raise DataError(path, f"too large to read at once ({error})", "Split it into tiles.") from error
     with picture:
         yield picture
 
@@ -100,7 +100,7 @@ def _orientation(picture: Pillow.Image) -> int:
 
 
 def _pixels(picture: Pillow.Image) -> np.ndarray:
-    """(H, W) or (H, W, 3); everything but indexed pictures."""
+    """Return (H, W) or (H, W, 3) pixels of an image that is not indexed."""
     if _orientation(picture) != 1:
         picture = ImageOps.exif_transpose(picture)
     if picture.mode == "1":
@@ -114,7 +114,7 @@ def _pixels(picture: Pillow.Image) -> np.ndarray:
 
 
 def _palette(picture: Pillow.Image) -> np.ndarray:
-    """(256, 3) colours of an indexed picture; indices the file gives no colour are black."""
+    """Return the palette, (256, 3), of an indexed image; undefined entries are black."""
     colours = np.asarray(picture.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
     return np.concatenate([colours, np.zeros((256 - len(colours), 3), np.uint8)])
 
@@ -124,10 +124,7 @@ def _is_grey(palette: np.ndarray) -> bool:
 
 
 def _deep_png_kind(path: Path) -> int | None:
-    """PNG's colour type where the file has 16 bits per channel, which Pillow would quietly halve; else None.
-
-    Plain grey is not among them: Pillow reads its 16 bits.
-    """
+    """Return the color type of 16-bit PNG files that Pillow reduces to 8 bits (all but plain gray), else None."""
     if path.suffix.lower() != ".png":
         return None
     with path.open("rb") as file:
@@ -137,7 +134,7 @@ def _deep_png_kind(path: Path) -> int | None:
 
 
 def _deep_png(path: Path) -> np.ndarray:
-    """(H, W) or (H, W, 3), without opacity."""
+    """Return (H, W) or (H, W, 3) pixels without alpha."""
     import imagecodecs
 
     pixels = imagecodecs.png_decode(path.read_bytes())

@@ -1,7 +1,6 @@
-"""TIFF through tifffile: 8 and 16 bit, float, samples or named channels as channels, pages as a volume's slices.
+"""TIFF with tifffile: samples (RGB) and the ``C`` axis of ImageJ and OME files are channels.
 
-What counts as what: samples (RGB) and the ``C`` axis of ImageJ and OME files are channels; every other axis longer than
-one besides rows and columns is depth, so a file of several pages is a volume, pages × rows × columns.
+Any other axis longer than one is depth: a file of several pages is a volume (pages, rows, columns).
 """
 
 import re
@@ -60,13 +59,13 @@ def read_labels(path: Path) -> RawMask:
             palette = _palette(keyframe) if keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE else None
             return RawMask(values=array[0], palette=palette, lossy=lossy)
     if len(array) not in (3, 4):
-        raise DataError(path, f"a mask with {len(array)} channels", "Masks have one channel, or three of colour.")
+        raise DataError(path, f"mask with {len(array)} channels", "Store one channel, or three for color.")
     values, colour = grey_or_colour(np.moveaxis(array, 0, -1))  # (3, *spatial) → (*spatial, 3)
     return RawMask(values=values, colour=colour, lossy=lossy)
 
 
 def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None:
-    """One page per slice, with the resolution (and ImageJ's or OME's unit and slice distance) of the image."""
+    """Write one page per slice, with the resolution, unit and slice distance of the image."""
     geometry = like.geometry or {"resolution": {}, "imagej": None, "ome": None}
     axes = "ZYX"[-indices.ndim :]
     colours = user_colours(indices, classes)
@@ -89,33 +88,31 @@ def _only_series(file: tifffile.TiffFile, path: Path) -> Any:
     if len(file.series) != 1:
         shapes = ", ".join(str(series.shape) for series in file.series[:4])
         raise DataError(
-            path,
-            f"pages of {len(file.series)} different kinds ({shapes})",
-            "Export the one image that is meant into a file of its own.",
+            path, f"{len(file.series)} images of different shapes ({shapes})", "Export the image to segment to a separate file."
         )
     return file.series[0]
 
 
 def _axes(series: Any, path: Path) -> tuple[list[int], list[int]]:
-    """Positions of the channel axes and of the spatial axes (depth, if any, then rows, then columns)."""
+    """Return the channel axes and the spatial axes ([depth,] rows, columns)."""
     channel = [axis for axis, letter in enumerate(series.axes) if letter in _CHANNEL_AXES]
     plane = [series.axes.index("Y"), series.axes.index("X")]
     depth = [axis for axis, size in enumerate(series.shape) if axis not in (*channel, *plane) and size > 1]
     if len(depth) > 1:
         raise DataError(
-            path, f"axes {series.axes} of sizes {series.shape}: more than a volume", "Export one time point per file."
+            path, f"axes {series.axes} of sizes {series.shape}: more than three dimensions", "Export one time point per file."
         )
     return channel, depth + plane
 
 
 def _pixels(file: tifffile.TiffFile, path: Path) -> np.ndarray:
-    """(C, *spatial); 1-bit as 0/255, white-is-zero turned over, opacity dropped."""
+    """Return (C, *spatial) without alpha; 1-bit becomes 0/255, and white-is-zero is inverted."""
     series = _only_series(file, path)
     channel, spatial = _axes(series, path)
     shape = tuple(series.shape[axis] for axis in spatial)
     pixels = series.asarray()
     rest = [axis for axis in range(pixels.ndim) if axis not in (*channel, *spatial)]
-    # axes as filed → (channels…, singletons…, *spatial) → (C, *spatial)
+    # stored axes → (channels…, singletons…, *spatial) → (C, *spatial)
     pixels = pixels.transpose([*channel, *rest, *spatial]).reshape(-1, *shape)
     if len(pixels) > 1 and _has_opacity(series):
         pixels = pixels[:-1]
@@ -136,7 +133,7 @@ def _palette(keyframe: Any) -> np.ndarray:
 
 
 def _resolution(file: tifffile.TiffFile) -> dict[str, Any]:
-    """What `write_mask` repeats: the resolution tags, and ImageJ's or OME's own words."""
+    """Return what `write_mask` copies: the resolution tags and the metadata of ImageJ or OME."""
     page = file.series[0].keyframe
     resolution = {}
     if "XResolution" in page.tags and "YResolution" in page.tags:
@@ -151,14 +148,14 @@ def _resolution(file: tifffile.TiffFile) -> dict[str, Any]:
 
 
 def _ome_sizes(xml: str) -> dict[str, Any]:
-    """{"PhysicalSizeX": 0.5, "PhysicalSizeXUnit": "µm", …} of the first image."""
+    """Return {"PhysicalSizeX": 0.5, "PhysicalSizeXUnit": "µm", …} of the first image."""
     sizes = {f"PhysicalSize{axis}": float(size) for axis, size in re.findall(r'PhysicalSize([XYZ])="([^"]+)"', xml)}
     units = {f"PhysicalSize{axis}Unit": unit for axis, unit in re.findall(r'PhysicalSize([XYZ])Unit="([^"]+)"', xml)}
     return {**sizes, **units}
 
 
 def _spacing_mm(file: tifffile.TiffFile, dims: int) -> tuple[float, ...] | None:
-    """Spacing of (depth,) rows, columns, where the file states a unit of length. Inches are a printer's: ignored."""
+    """Return the spacing of ([depth,] rows, columns) if the file has a unit; inches refer to printing and are ignored."""
     facts = _resolution(file)
     letters = "ZYX"[-dims:]
     if facts["ome"] is not None:
@@ -176,10 +173,10 @@ def _spacing_mm(file: tifffile.TiffFile, dims: int) -> tuple[float, ...] | None:
         in_plane.append(denominator / numerator)
     if facts["imagej"] is not None:
         unit = str(facts["imagej"].get("unit", "")).replace("\\u00B5", "µ")
-        millimetres = _MM_PER.get(unit)
+        millimeters = _MM_PER.get(unit)
         between = [facts["imagej"].get("spacing", 1.0)] if dims == 3 else []
     elif facts["resolution"]["resolutionunit"] == tifffile.RESUNIT.CENTIMETER and dims == 2:
-        millimetres, between = 10.0, []
+        millimeters, between = 10.0, []
     else:
         return None
-    return None if millimetres is None else tuple(float(size) * millimetres for size in [*between, *in_plane])
+    return None if millimeters is None else tuple(float(size) * millimeters for size in [*between, *in_plane])

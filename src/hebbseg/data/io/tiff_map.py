@@ -1,4 +1,4 @@
-"""TIFF images too large for memory: mapped instead of read, their masks written tile by tile."""
+"""TIFF images too large for memory: memory-mapped input, tiled output."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,16 +12,13 @@ from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.image_file import Image, user_colours, user_values
 from hebbseg.data.io.tiff import _axes, _has_opacity, _only_series, _resolution, _spacing_mm
 
-ReadPart = Callable[[slice, slice], np.ndarray]  # rows, columns → that part of a picture
+ReadPart = Callable[[slice, slice], np.ndarray]  # rows, columns → that part of an image
 TILE = 512
 _PLAIN = (tifffile.PHOTOMETRIC.MINISBLACK, tifffile.PHOTOMETRIC.RGB)
 
 
 def map_picture(path: Path) -> Image | None:
-    """The 2D image at ``path`` as `read_image` gives it, but mapped from the file; None if its pixels do not lie there plainly.
-
-    They do in uncompressed files of grey or colour; not in compressed ones, in palettes, and where white is zero.
-    """
+    """Return a 2D image like `read_image`, but memory-mapped; None unless it is an uncompressed grayscale or RGB image."""
     with tifffile.TiffFile(path) as file:
         series = _only_series(file, path)
         channel, spatial = _axes(series, path)
@@ -40,7 +37,7 @@ def map_picture(path: Path) -> Image | None:
 
 
 def write_picture_in_tiles(path: Path, shape: tuple[int, int], read: ReadPart, like: Image) -> None:
-    """Writes what ``read`` gives part by part, (h, w) or (h, w, 3), row after row, with the resolution of ``like``."""
+    """Write an image in tiles from ``read``, (h, w) or (h, w, 3), with the resolution of ``like``."""
 
     def tiles() -> Iterator[np.ndarray]:
         for row in range(0, shape[0], TILE):
@@ -62,14 +59,14 @@ def write_picture_in_tiles(path: Path, shape: tuple[int, int], read: ReadPart, l
             dtype=first.dtype,
             tile=(TILE, TILE),
             compression="zlib",
-            # Compressed, a mask is far smaller than this; but offsets must fit whatever comes.
+            # A compressed mask is much smaller, but offsets must fit in the worst case.
             bigtiff=shape[0] * shape[1] * first[0, 0].nbytes > 2**31,
             **options,
         )
 
 
 def write_mask_in_tiles(path: Path, shape: tuple[int, int], read: ReadPart, like: Image, classes: Sequence[ClassInfo]) -> None:
-    """As `tiff.write_mask`, of class indices that are never in memory as a whole."""
+    """Write a mask like `tiff.write_mask`, tile by tile."""
 
     def user_part(rows: slice, columns: slice) -> np.ndarray:
         indices = read(rows, columns)

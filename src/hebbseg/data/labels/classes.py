@@ -1,4 +1,4 @@
-"""Which classes the masks of a set have, found by looking at all of them, where nobody said."""
+"""Detection of the classes of a data set from its masks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from hebbseg.data.io.formats import read_labels
 from hebbseg.data.io.image_file import RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.label_map import BLACK, Value
-from hebbseg.data.labels.masks import SAY_THRESHOLD, MaskOptions, MaskRule, hex_colour, pack_colours, unpack_colour
+from hebbseg.data.labels.masks import USE_THRESHOLD, MaskOptions, MaskRule, hex_colour, pack_colours, unpack_colour
 
-# More values than this in one set are not classes somebody drew without saying so.
-MOST_CLASSES_GUESSED = 20
+# A data set with more values needs a label map.
+MAX_DETECTED_CLASSES = 20
 _COLOUR_NAMES: dict[tuple[int, ...], str] = {
     (255, 0, 0): "red",
     (0, 255, 0): "green",
@@ -25,17 +25,19 @@ _COLOUR_NAMES: dict[tuple[int, ...], str] = {
     (255, 255, 255): "white",
     BLACK: "black",
 }
-_SAY_INSTANCES = "If every object has its own number, pass --instances; if they are classes, name them: --label-map."
+_OBJECTS_OR_CLASSES = (
+    "If each object has its own number, pass --instances. If the values are classes, name them with --label-map."
+)
 
 
 def find_rule(paths: Sequence[Path], options: MaskOptions, read: Callable[[Path], RawMask] = read_labels) -> MaskRule:
-    """Looks at every mask of a set and finds its classes; problems worth telling come with the rule.
+    """Read all masks and return the rule for their values, with the problems found.
 
-    Raises `DataError` where guessing would be wrong: soft edges, fractions, too many values to be classes.
+    Raises `DataError` if the masks are ambiguous: soft edges, non-integer values, or too many values.
     """
-    looked_at = list(parallel_map(lambda path: _summarize(path, read), paths))
-    summaries = [summary for summary in looked_at if isinstance(summary, _Summary)]
-    failures = [failure for failure in looked_at if isinstance(failure, DataError)]
+    results = list(parallel_map(lambda path: _summarize(path, read), paths))
+    summaries = [result for result in results if isinstance(result, _Summary)]
+    failures = [result for result in results if isinstance(result, DataError)]
     if failures and not summaries:
         raise failures[0]
     if not summaries:
@@ -50,7 +52,7 @@ def find_rule(paths: Sequence[Path], options: MaskOptions, read: Callable[[Path]
 
 @dataclass(frozen=True, kw_only=True)
 class _Summary:
-    """The values of one mask with their pixel counts; of indexed pictures also what colour each index has."""
+    """The values of one mask with their pixel counts, and the color of each index of indexed images."""
 
     path: Path
     counts: Mapping[Value, int]
@@ -61,7 +63,7 @@ class _Summary:
 
 
 def _summarize(path: Path, read: Callable[[Path], RawMask]) -> _Summary | DataError:
-    """A file that cannot be read gives its error: reading its case says so, and the other masks still count."""
+    """Return the summary of a mask, or the error if it cannot be read (inspection reports it per case)."""
     try:
         raw = read(path)
     except DataError as error:
@@ -91,33 +93,33 @@ def _refuse_soft(summary: _Summary) -> None:
     if summary.fraction is not None:
         raise DataError(
             summary.path,
-            f"values between whole numbers, such as {summary.fraction:.4g}: a probability map, not a mask",
-            SAY_THRESHOLD.format(0.5),
+            f"non-integer values, such as {summary.fraction:.4g}: a probability map, not a mask",
+            USE_THRESHOLD.format(0.5),
         )
     if summary.colour:
-        if summary.lossy or len(summary.counts) > MOST_CLASSES_GUESSED:
+        if summary.lossy or len(summary.counts) > MAX_DETECTED_CLASSES:
             raise DataError(
                 summary.path,
-                f"a colour mask with {len(summary.counts)} colours: its edges are soft (JPEG or smoothing)",
-                "Export the masks as PNG without smoothing, or, for two classes, pass --mask-threshold 128.",
+                f"color mask with {len(summary.counts)} colors: soft edges (JPEG compression or smoothing)",
+                "Export the masks as PNG without smoothing, or, for two classes, binarize them with --mask-threshold 128.",
             )
         return
     levels = {value: n for value, n in summary.counts.items() if isinstance(value, int)}
     drawn = sum(n for value, n in levels.items() if value > 8)
     white = sum(n for value, n in levels.items() if 247 <= value <= 255)
-    # Many levels of which near-white has the lion's share: an edge that fades. Objects share the numbers evenly.
-    fading = len(levels) > MOST_CLASSES_GUESSED and max(levels) <= 255 and white > 0.3 * drawn
-    if (summary.lossy and len(levels) > 2) or fading:
+    # Many levels, mostly near white, indicate soft edges; object numbers are distributed more evenly.
+    soft = len(levels) > MAX_DETECTED_CLASSES and max(levels) <= 255 and white > 0.3 * drawn
+    if (summary.lossy and len(levels) > 2) or soft:
         raise DataError(
             summary.path,
-            f"soft edges: {len(levels)} grey levels from {min(levels)} to {max(levels)}"
-            + (" (JPEG blurs masks)" if summary.lossy else ""),
-            SAY_THRESHOLD.format(128),
+            f"soft edges: {len(levels)} gray levels from {min(levels)} to {max(levels)}"
+            + (" (JPEG compression blurs masks)" if summary.lossy else ""),
+            USE_THRESHOLD.format(128),
         )
 
 
 def _common_palette(summaries: Iterable[_Summary]) -> dict[int, tuple[int, ...]] | None:
-    """Index → colour over all indexed masks, or None if one index has two colours and only colours have meaning."""
+    """Return the color of each index over all indexed masks, or None if an index has two colors."""
     palette: dict[int, tuple[int, ...]] = {}
     for summary in summaries:
         for index, colour in summary.palette.items():
@@ -127,18 +129,18 @@ def _common_palette(summaries: Iterable[_Summary]) -> dict[int, tuple[int, ...]]
 
 
 def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
-    """Black is background (the commonest colour where there is no black); the other colours in order."""
+    """Black is background, or the most common color if there is no black; the other colors are sorted."""
     totals: dict[tuple[int, ...], int] = {}
     for summary in summaries:
         for value, n in summary.counts.items():
             colour = value if isinstance(value, tuple) else summary.palette.get(value, (value, value, value))
             totals[colour] = totals.get(colour, 0) + n
     example = next((s.path for s in summaries if s.colour), summaries[0].path)
-    if len(totals) > MOST_CLASSES_GUESSED:
+    if len(totals) > MAX_DETECTED_CLASSES:
         raise DataError(
             example,
-            f"colour masks with {len(totals)} colours in the set and no label map",
-            "Name the colours: --label-map 'background=#000000;tumour=#ff0000;…'.",
+            f"color masks with {len(totals)} colors in the data set and no label map",
+            "Name the colors: --label-map 'background=#000000;tumor=#ff0000;…'.",
         )
     background = BLACK if BLACK in totals or len(totals) == 1 else max(sorted(totals), key=lambda colour: totals[colour])
     colours = [background, *sorted(colour for colour in totals if colour != background)]
@@ -146,9 +148,9 @@ def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
     classes = tuple(ClassInfo(index=i, value=c, name=n) for i, (c, n) in enumerate(zip(colours, names, strict=True)))
     shown = ";".join(f"{c.name}={hex_colour(c.value)}" for c in classes if isinstance(c.value, tuple))
     notice = Problem(
-        file=str(example),
-        finding=f"colour masks and no label map; understood as {shown}",
-        remedy=f"If that is right, say so: --label-map '{shown}'. If not, change it.",
+        str(example),
+        f"color masks and no label map; interpreted as {shown}",
+        f"If this is correct, pass --label-map '{shown}'. Otherwise, edit it.",
     )
     return MaskRule(classes=classes, index_of={c.value: c.index for c in classes}, problems=(notice,))
 
@@ -156,12 +158,12 @@ def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
 def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int, ...]], options: MaskOptions) -> MaskRule:
     values = sorted({value for summary in summaries for value in summary.counts if isinstance(value, int)})
     fullest = max(summaries, key=lambda summary: len(summary.counts))
-    limit = 256 if options.instances is False else MOST_CLASSES_GUESSED
+    limit = 256 if options.instances is False else MAX_DETECTED_CLASSES
     if len(values) > limit:
         raise DataError(
             fullest.path,
-            f"{len(values)} different values in the set ({len(fullest.counts)} in this mask), such as {values[:6]}",
-            f"{_SAY_INSTANCES} If their edges are soft, say where to cut: --mask-threshold 128.",
+            f"{len(values)} different values in the data set ({len(fullest.counts)} in this mask), such as {values[:6]}",
+            f"{_OBJECTS_OR_CLASSES} If the edges are soft, binarize the masks with --mask-threshold 128.",
         )
     problems = []
     background = 0
@@ -169,27 +171,27 @@ def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int,
         background = values[0]
         problems.append(
             Problem(
-                file=str(fullest.path),
-                finding=f"no mask has the value 0; the smallest, {background}, is taken as background",
-                remedy="If it is a class of its own, say so: --label-map 'background=0;…'.",
+                str(fullest.path),
+                f"no mask contains the value 0; the smallest value, {background}, is used as background",
+                f"If {background} is a foreground class, pass --label-map 'background=0;NAME={background};…'.",
             )
         )
     if len(values) == 1:
-        empty = "empty (nothing but 0)" if values == [0] else f"one class only (nothing but {values[0]})"
+        content = "are empty (only 0)" if values == [0] else f"have a single class (only {values[0]})"
         problems.append(
             Problem(
-                file=str(fullest.path.parent),
-                finding=f"all {len(summaries)} masks are {empty}",
-                remedy="Check the export; there is nothing to learn from them.",
+                str(fullest.path.parent),
+                f"all {len(summaries)} masks {content}",
+                "Check how the masks were exported. Training needs masks with foreground and background.",
                 fatal=True,
             )
         )
     elif options.instances is None and _look_like_instances(summaries):
         problems.append(
             Problem(
-                file=str(fullest.path),
-                finding=f"values 1 to {values[-1]}, in each mask counted up from 1: objects rather than classes?",
-                remedy=_SAY_INSTANCES,
+                str(fullest.path),
+                f"values 1 to {values[-1]}, numbered from 1 in each mask: objects rather than classes?",
+                _OBJECTS_OR_CLASSES,
             )
         )
     ordered = [background, *(value for value in values if value != background)]
@@ -204,7 +206,7 @@ def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int,
 
 
 def _look_like_instances(summaries: Sequence[_Summary]) -> bool:
-    """Every mask counts its objects from 1 without a gap, and the numbers of objects differ a good deal."""
+    """Return whether every mask numbers its values from 1 without gaps and the largest number varies."""
     highest = []
     for summary in summaries:
         objects = sorted(value for value in summary.counts if isinstance(value, int) and value > 0)

@@ -1,4 +1,4 @@
-"""Which value of a mask is which class: given by the user as text, a mapping or a JSON file."""
+"""Label maps: the class of each mask value, given as text, a mapping or a JSON file."""
 
 import json
 import re
@@ -13,7 +13,7 @@ Value = int | tuple[int, ...]
 LabelMapGiven = str | Path | Mapping[str, object]
 
 _HOW = (
-    "Write it as 'background=0;gland=255', with colours as 'tumour=#ff0000' or 'tumour=255,0,0', "
+    "Write it as 'background=0;gland=255', with colors as 'tumor=#ff0000' or 'tumor=255,0,0', "
     'or as a JSON file {"background": 0, "gland": 255}.'
 )
 BLACK = (0, 0, 0)
@@ -21,7 +21,7 @@ BLACK = (0, 0, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMap:
-    """``index_of`` has every value that may occur; several values may mean the same class."""
+    """Classes and the index of each allowed value; several values can map to one class."""
 
     classes: tuple[ClassInfo, ...]
     index_of: Mapping[Value, int]
@@ -32,9 +32,9 @@ class LabelMap:
 
 
 def parse_label_map(given: LabelMapGiven) -> LabelMap:
-    """Name → value, or (as nnU-Net's first version has it) value → name; a name given twice merges its values.
+    """Parse name → value pairs, or value → name as in nnU-Net v1; a repeated name merges its values.
 
-    Index 0 is the class named background, else the one with value 0 (or black), else a background of value 0 is added.
+    Index 0 is the class named background, else the class with value 0 (or black), else an added background of value 0.
 
     >>> [c.name for c in parse_label_map("gland=255;background=0").classes]
     ['background', 'gland']
@@ -45,9 +45,9 @@ def parse_label_map(given: LabelMapGiven) -> LabelMap:
     values = [value for _, value in pairs]
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
-        raise HebbsegError(f"Label map {str(given)!r}: value {twice} is given twice. Each value means one class.")
+        raise HebbsegError(f"Label map {str(given)!r}: value {twice} is given twice. A value belongs to one class.")
     if len({isinstance(value, tuple) for value in values}) > 1:
-        raise HebbsegError(f"Label map {str(given)!r}: numbers and colours are mixed. Use one or the other.")
+        raise HebbsegError(f"Label map {str(given)!r}: numbers and colors are mixed. Use one or the other.")
     zero: Value = BLACK if isinstance(values[0], tuple) else 0
     background = next((name for name, _ in pairs if name.lower() == "background"), None)
     if background is None:
@@ -69,16 +69,15 @@ def _pairs(given: LabelMapGiven) -> list[tuple[str, Value]]:
         return [(str(name), _value(value, given)) for name, value in given.items()]
     text = str(given)
     if text.lower().endswith(".json"):
-        path = Path(text)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(Path(text).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise HebbsegError(f"Label map {text!r} cannot be read: {error}. {_HOW}") from error
+            raise HebbsegError(f"Cannot read label map {text!r}: {error}. {_HOW}") from error
         if not isinstance(content, dict):
-            raise HebbsegError(f"Label map {text!r}: found a {type(content).__name__}, not an object. {_HOW}")
+            raise HebbsegError(f"Label map {text!r}: the file contains a {type(content).__name__}, not an object. {_HOW}")
         return _pairs(content.get("labels", content))
     pairs = []
-    # A comma separates classes only where a name and an equals sign follow; elsewhere it is inside a colour.
+    # A comma separates classes only before a name and an equals sign; elsewhere it is part of a color.
     for part in re.split(r";|,(?=[^,;=]*=)", text):
         if not part.strip():
             continue
@@ -89,13 +88,11 @@ def _pairs(given: LabelMapGiven) -> list[tuple[str, Value]]:
     return pairs
 
 
-def _value(value: object, whole: object) -> Value:
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float) and value.is_integer():
+def _value(value: object, label_map: object) -> Value:
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     if isinstance(value, list | tuple) and len(value) == 3:
-        return _colour([int(part) for part in value], whole)
+        return _colour([int(part) for part in value], label_map)
     if isinstance(value, str):
         if re.fullmatch(r"-?\d+", value):
             return int(value)
@@ -103,11 +100,11 @@ def _value(value: object, whole: object) -> Value:
             return tuple(bytes.fromhex(value[1:]))
         parts = re.findall(r"\d+", value)
         if len(parts) == 3 and re.fullmatch(r"[\s\d,()\[\]]+", value):
-            return _colour([int(part) for part in parts], whole)
-    raise HebbsegError(f"Label map {str(whole)!r}: {value!r} is neither a whole number nor a colour. {_HOW}")
+            return _colour([int(part) for part in parts], label_map)
+    raise HebbsegError(f"Label map {str(label_map)!r}: {value!r} is neither an integer nor a color. {_HOW}")
 
 
-def _colour(parts: list[int], whole: object) -> tuple[int, ...]:
+def _colour(parts: list[int], label_map: object) -> tuple[int, ...]:
     if not all(0 <= part <= 255 for part in parts):
-        raise HebbsegError(f"Label map {str(whole)!r}: colour {tuple(parts)} is outside 0 … 255. {_HOW}")
+        raise HebbsegError(f"Label map {str(label_map)!r}: color {tuple(parts)} is outside 0 … 255. {_HOW}")
     return tuple(parts)

@@ -1,4 +1,4 @@
-"""From the values a mask file has to class indices: the rule, how it is found, how it is applied."""
+"""Conversion of mask values to class indices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,21 +11,21 @@ from hebbseg.data.cases import ClassInfo, DataError, Problem
 from hebbseg.data.io.image_file import RawMask
 from hebbseg.data.labels.label_map import LabelMap, Value
 
-SAY_THRESHOLD = "Export the masks as PNG without smoothing, or say where to cut: --mask-threshold {}."
+USE_THRESHOLD = "Export the masks as PNG without smoothing, or binarize them with --mask-threshold {}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskOptions:
-    """What the user (or a named source) says about masks; None means: find out.
+    """How to interpret mask values; None means automatic.
 
     Args:
-        label_map: which value is which class.
-        threshold: values from here on are foreground, the rest background; of colours, the mean of red, green and blue.
-        instances: every value above 0 is foreground, whichever object it names. False: never guess so.
-        channel: of colour masks, only this channel counts.
-        foreground_value: what a written mask has where ``instances`` or ``threshold`` say foreground; None: 1, or
-            255 for thresholds of 8-bit masks.
-        names: what to call background and foreground where there are just these two.
+        label_map: maps values to classes.
+        threshold: values at or above it are foreground; for color masks, the mean of red, green and blue.
+        instances: values number objects, and every value above 0 is foreground. False disables the detection.
+        channel: the only channel of color masks to use.
+        foreground_value: foreground in predicted masks with ``instances`` or ``threshold``; default 1, or 255 for
+            thresholds above 1.
+        names: names of background and foreground if there are only these two.
     """
 
     label_map: LabelMap | None = None
@@ -36,7 +36,7 @@ class MaskOptions:
     names: tuple[str, str] = ("background", "foreground")
 
     def rule(self) -> "MaskRule | None":
-        """The rule, where the options settle it without a look at any mask."""
+        """Return the rule, or None if it depends on the masks."""
         if self.threshold is not None or self.instances:
             usual = 255 if self.threshold is not None and self.threshold > 1 else 1
             classes = two_classes(self.foreground_value or usual, self.names)
@@ -46,7 +46,7 @@ class MaskOptions:
         return None
 
     def over(self, usual: "MaskOptions") -> "MaskOptions":
-        """What the user says over what a named set usually means: the set's channel and names stay."""
+        """Return these options if they define a rule (with the data set's channel and names), else the data set's."""
         if self.rule() is None:
             return usual
         return replace(self, channel=usual.channel, names=usual.names)
@@ -54,7 +54,7 @@ class MaskOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskRule:
-    """How values become class indices: by table, else by threshold, else everything above 0 is class 1."""
+    """Maps values to class indices: by table, else by threshold, else every value above 0 is class 1."""
 
     classes: tuple[ClassInfo, ...]
     index_of: Mapping[Value, int] | None = None
@@ -67,7 +67,7 @@ class MaskRule:
         return self.index_of is not None and any(isinstance(value, tuple) for value in self.index_of)
 
     def describe(self) -> dict[str, Any]:
-        """All that decides which index a pixel gets, as plain values: rules that differ in it make other masks."""
+        """Return what determines the index of a pixel, as plain values for the cache key."""
         indices = None if self.index_of is None else sorted([str(value), i] for value, i in self.index_of.items())
         return {"indices": indices, "threshold": self.threshold, "channel": self.channel}
 
@@ -77,10 +77,10 @@ def two_classes(value: int, names: tuple[str, str] = ("background", "foreground"
 
 
 def to_indices(raw: RawMask, rule: MaskRule, path: Path) -> np.ndarray:
-    """Class indices of a mask, uint8, (*spatial). A value the rule does not know is an error that names it."""
+    """Return the class indices of a mask, (*spatial) uint8. Raises if a value belongs to no class."""
     values, colour = raw.values, raw.colour
     if raw.palette is not None and (rule.threshold is not None or rule.channel is not None):
-        # What is compared is how bright a pixel looks; the number of its colour says nothing about that.
+        # Thresholds and channels refer to the color of a pixel, not to its palette index.
         values, colour = _colours(raw), True
     if rule.channel is not None and colour:
         values, colour = values[..., rule.channel], False
@@ -96,8 +96,8 @@ def to_indices(raw: RawMask, rule: MaskRule, path: Path) -> np.ndarray:
     elif colour:
         raise DataError(
             path,
-            "a colour mask where the classes are numbers",
-            "Save it as a grey or indexed picture like the others, or give all classes as colours: --label-map.",
+            "color mask, but the classes are defined by numbers",
+            "Save it as a grayscale or indexed image like the others, or define all classes by color with --label-map.",
         )
     else:
         keys = values
@@ -113,16 +113,16 @@ def to_indices(raw: RawMask, rule: MaskRule, path: Path) -> np.ndarray:
     return indices
 
 
-def _refuse_unknown(strange: np.ndarray, raw: RawMask, rule: MaskRule, path: Path) -> None:
-    found = [int(value) if float(value).is_integer() else float(value) for value in np.unique(strange)[:6]]
+def _refuse_unknown(unknown: np.ndarray, raw: RawMask, rule: MaskRule, path: Path) -> None:
+    found = [int(value) if float(value).is_integer() else float(value) for value in np.unique(unknown)[:6]]
     shown = ", ".join(hex_colour(unpack_colour(int(value))) if rule.in_colour else str(value) for value in found)
     allowed = ", ".join(f"{c.name}={hex_colour(c.value) if isinstance(c.value, tuple) else c.value}" for c in rule.classes)
-    remedy = SAY_THRESHOLD.format(128) if raw.lossy else "Correct the mask or add the value to --label-map."
-    raise DataError(path, f"mask value {shown} is none of the classes ({allowed})", remedy)
+    remedy = USE_THRESHOLD.format(128) if raw.lossy else "Correct the mask, or add the value to --label-map."
+    raise DataError(path, f"mask value {shown} belongs to none of the classes ({allowed})", remedy)
 
 
 def _colours(raw: RawMask) -> np.ndarray:
-    """(*spatial, 3) colours of any mask: indexed pictures looked up, grey ones as grey."""
+    """Return the RGB values, (*spatial, 3), of a color, indexed or grayscale mask."""
     if raw.colour:
         return raw.values
     if raw.palette is not None:
@@ -131,7 +131,7 @@ def _colours(raw: RawMask) -> np.ndarray:
 
 
 def pack_colours(colours: np.ndarray) -> np.ndarray:
-    """(*spatial, 3) → (*spatial): one number per colour, 16 bits a channel."""
+    """Pack (*spatial, 3) into (*spatial): one integer per color, 16 bits per channel."""
     red, green, blue = np.moveaxis(colours.astype(np.int64), -1, 0)
     return (red << 32) | (green << 16) | blue
 

@@ -1,4 +1,4 @@
-"""The left atrium in contrast-enhanced magnetic resonance: a chamber among chambers that shine alike."""
+"""Left atrium in contrast-enhanced MRI, among chambers of similar brightness."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from hebbseg.data.phantoms.drawing import Numbers, fractal_noise, grid, smooth_n
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """What the volumes of one patient share: heart size, contrast agent, noise, coil."""
+    """Properties shared by the volumes of one patient: heart size, contrast agent, noise, coil."""
 
     scale: float
     blood: float
@@ -35,18 +35,18 @@ def patient(rng: np.random.Generator) -> Scan:
 
 
 def draw(rng: np.random.Generator, scan: Scan, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """A volume (1, X, Y, Z) float32 of mean 0 and variance 1 and its mask (X, Y, Z) uint8."""
+    """Return a volume (1, X, Y, Z) float32 of mean 0 and variance 1 and its mask (X, Y, Z) uint8."""
     place = _bent_space(rng, scan, shape)
     body = _ellipsoid(place, rng.normal(0, 0.02, 3), np.array([0.20, 0.145, 0.24]) * rng.uniform(0.85, 1.15, 3))
     atrium = body
     for side in (-1, 1):
         for height in (-0.10, 0.10):
-            # Pulmonary veins: they leave at the back, and where they stop being atrium is a matter of convention.
+            # Pulmonary veins leave at the back; the mask includes only their first part, by convention.
             start = np.array([side * 0.13, 0.05, height]) + rng.normal(0, 0.015, 3)
             way = np.array([side * rng.uniform(0.8, 1.2), rng.uniform(0.1, 0.7), np.sign(height) * rng.uniform(0, 0.6)])
             radius = rng.uniform(0.030, 0.052)
             atrium = _blend(atrium, _tube(place, start, start + 0.10 * way, radius), 0.04)
-            # Beyond the mask the vein goes on just as bright.
+            # Beyond the mask, the vein is equally bright.
             body = _blend(body, _tube(place, start, start + 0.45 * way, radius * 0.9), 0.03)
     appendage = np.array([0.17, -0.09, 0.10]) + rng.normal(0, 0.02, 3)
     atrium = _blend(atrium, _ellipsoid(place, appendage, rng.uniform(0.05, 0.09, 3)), 0.05)
@@ -66,7 +66,7 @@ def draw(rng: np.random.Generator, scan: Scan, shape: tuple[int, ...]) -> tuple[
     vessels = np.clip(smooth_noise(rng, shape, min(shape) / 5) - 1.4, 0, 1)
     image = image + 0.6 * vessels * soft_step(-lungs, edge * 2)
     image = image + (scan.muscle - image) * soft_step(wall * 2.2 - chambers, edge)
-    # Each pool of blood has its own brightness, and it swirls.
+    # The brightness of blood differs between chambers and varies with flow.
     pool_left = scan.blood * (1 + 0.06 * smooth_noise(rng, shape, 5))
     pool_other = scan.blood * rng.uniform(0.75, 1.15) * (1 + 0.08 * smooth_noise(rng, shape, 5))
     image = image + (pool_other - image) * soft_step(-others, edge)
@@ -78,14 +78,14 @@ def draw(rng: np.random.Generator, scan: Scan, shape: tuple[int, ...]) -> tuple[
 
     image = ndimage.gaussian_filter(image, rng.uniform(0.4, 0.8))
     image = image * np.exp(scan.bias * smooth_noise(rng, shape, 2))
-    # The magnitude of a complex signal: noise is Rician.
+    # Magnitude of a complex signal: Rician noise.
     image = np.hypot(image + rng.normal(0, scan.noise, shape), rng.normal(0, scan.noise, shape))
     image = (image - image.mean()) / image.std()
     return image.astype(np.float32)[None], (atrium < 0).astype(np.uint8)
 
 
 def _bent_space(rng: np.random.Generator, scan: Scan, shape: tuple[int, ...]) -> list[np.ndarray]:
-    """Coordinates with the heart at the origin, about −½ … ½, turned, scaled and bent as patients are."""
+    """Return coordinates, about −½ … ½, centered on the heart, rotated, scaled and deformed per patient."""
     axes = [axis - 0.5 + rng.normal(0, 0.04) for axis in grid(shape)]
     bent = [axis + 0.018 * smooth_noise(rng, shape, 4) for axis in axes]
     angle = scan.turn + rng.normal(0, 0.08)
@@ -95,7 +95,7 @@ def _bent_space(rng: np.random.Generator, scan: Scan, shape: tuple[int, ...]) ->
 
 
 def _neighbours(rng: np.random.Generator, place: list[np.ndarray]) -> np.ndarray:
-    """Right atrium, ventricles, ascending and descending aorta: distance to the nearest of them."""
+    """Return the distance to the nearest of right atrium, ventricles, ascending and descending aorta."""
 
     def moved(centre: Sequence[float]) -> np.ndarray:
         return np.asarray(centre) + rng.normal(0, 0.02, 3)
@@ -114,13 +114,13 @@ def _neighbours(rng: np.random.Generator, place: list[np.ndarray]) -> np.ndarray
 
 
 def _ellipsoid(place: list[np.ndarray], centre: Numbers, radii: np.ndarray) -> np.ndarray:
-    """About the signed distance to an ellipsoid: negative inside."""
+    """Return the approximate signed distance to an ellipsoid, negative inside."""
     level = np.sqrt(sum(((axis - c) / r) ** 2 for axis, c, r in zip(place, centre, radii, strict=True)))
     return (level - 1) * float(np.min(radii))
 
 
 def _tube(place: list[np.ndarray], start: np.ndarray, end: np.ndarray, radius: float) -> np.ndarray:
-    """Signed distance to a straight tube with round ends."""
+    """Return the signed distance to a straight tube with round ends."""
     way = end - start
     offset = [axis - s for axis, s in zip(place, start, strict=True)]
     along = np.clip(sum(o * w for o, w in zip(offset, way, strict=True)) / float(way @ way), 0, 1)
@@ -128,6 +128,6 @@ def _tube(place: list[np.ndarray], start: np.ndarray, end: np.ndarray, radius: f
 
 
 def _blend(first: np.ndarray, second: np.ndarray, width: float) -> np.ndarray:
-    """The union of two shapes with the crease between them filled: a smooth minimum."""
+    """Return the smooth union (smooth minimum) of two signed distances."""
     overlap = np.clip(width - np.abs(first - second), 0, None)
     return np.minimum(first, second) - overlap**2 / (4 * width)

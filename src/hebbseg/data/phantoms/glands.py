@@ -1,4 +1,4 @@
-"""Colon glands in a haematoxylin and eosin stain: crypts, adenomas and carcinomas among what looks like them."""
+"""Colon glands in H&E stain: crypts, adenomas and carcinomas, with similar-looking vessels and fat."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ EOSIN = np.array([0.16, 0.95, 0.34])
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """How glands grow: radii and distances as fractions of the image, the rest without unit."""
+    """Growth pattern of glands; radii and distances are fractions of the image."""
 
     radius: tuple[float, float]
     stretch: tuple[float, float]
@@ -70,7 +70,7 @@ ARCHITECTURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Slide:
-    """What the images of one patient share: stain, its strength, the microscope's blur, the tissue."""
+    """Properties shared by the images of one patient: stain colors and strengths, blur, tissue."""
 
     colours: tuple[np.ndarray, np.ndarray]
     strengths: tuple[float, float]
@@ -90,18 +90,18 @@ def patient(rng: np.random.Generator) -> Slide:
 
 
 def draw(rng: np.random.Generator, slide: Slide, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """An image (3, H, W) uint8 and its mask (H, W) uint8."""
-    # A patient has mostly one kind of tissue, not only that.
+    """Return an image (3, H, W) uint8 and its mask (H, W) uint8."""
+    # Most images of a patient show the same kind of tissue.
     name = slide.architecture if rng.random() < 0.75 else str(rng.choice(sorted(ARCHITECTURES)))
     architecture = ARCHITECTURES[name]
     size = min(shape)
     tissue = _tissue(rng, shape)
     level, depth, mask = _glands(rng, architecture, shape, tissue)
     thickness = rng.uniform(*architecture.epithelium) * size * (1 + 0.25 * smooth_noise(rng, shape, 5))
-    # Depth counted in layers of epithelium: 0 at the gland's border, 1 where the lumen begins.
+    # Depth relative to the epithelium: 0 at the border of the gland, 1 at the lumen.
     layer = np.where(mask, depth / np.maximum(thickness, 1.0), 0.0)
     if name == "carcinoma":
-        # Sieve-like growth: the epithelium bridges the lumen here and there.
+        # Cribriform growth: the epithelium bridges the lumen.
         layer = layer * (1 - 0.75 * soft_step(smooth_noise(rng, shape, 9) - 0.3, 0.4))
 
     eosin, haematoxylin, empty = _stroma(rng, shape, level, tissue, size)
@@ -131,7 +131,7 @@ def draw(rng: np.random.Generator, slide: Slide, shape: tuple[int, ...]) -> tupl
 
 
 def _tissue(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Where there is tissue: everywhere, or up to a wavy edge with bare glass behind it."""
+    """Return the tissue mask: everywhere, or up to a wavy edge next to bare glass."""
     if rng.random() > 0.3:
         return np.ones(shape, dtype=bool)
     rows, columns = grid(shape)
@@ -143,7 +143,7 @@ def _tissue(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 def _glands(
     rng: np.random.Generator, architecture: Architecture, shape: tuple[int, ...], tissue: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ellipses on a bent plane, kept apart: the nearest one's level, the depth below its border (px), and the mask."""
+    """Draw separate, deformed ellipses. Return the level of the nearest, the depth below its border (px) and the mask."""
     rows, columns = grid(shape)
     bend = architecture.warp
     rows = rows + bend * fractal_noise(rng, shape, 5)
@@ -168,7 +168,7 @@ def _glands(
         second = np.minimum(second, np.maximum(nearest, level))
         nearest = np.minimum(nearest, level)
     mask = (nearest < 1) & (second - nearest > architecture.gap) & tissue
-    # Neither pinholes nor dust: an annotator would draw neither.
+    # Remove small holes and small objects, which annotators do not draw.
     mask = ndimage.binary_fill_holes(ndimage.binary_opening(mask, iterations=max(1, min(shape) // 100)))
     pieces, _ = ndimage.label(mask)
     mask = mask & (np.bincount(pieces.ravel())[pieces] > 0.001 * mask.size)
@@ -178,21 +178,21 @@ def _glands(
 def _stroma(
     rng: np.random.Generator, shape: tuple[int, ...], level: np.ndarray, tissue: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eosin and haematoxylin of the connective tissue, with vessels and tears; and where there is nothing but glass."""
+    """Return eosin and hematoxylin of the connective tissue, with vessels and tears, and the mask of bare glass."""
     fibres = smooth_noise(rng, shape, (size / 3, size / 9)) * 0.7 + smooth_noise(rng, shape, (size / 9, size / 3)) * 0.7
     eosin = np.clip(0.50 + 0.13 * fibres + 0.10 * smooth_noise(rng, shape, 6), 0.05, 1.5)
     haematoxylin = np.clip(0.14 + 0.05 * fibres + 0.05 * smooth_noise(rng, shape, 6), 0, 1)
     empty = ~tissue
-    # Tears: the zero line of a smooth field, where another field allows it.
+    # Tears: zero crossings of a smooth field, restricted by another field.
     tear = np.abs(fractal_noise(rng, shape, 4)) - 0.10 * (fractal_noise(rng, shape, 3) - rng.uniform(0.4, 1.4))
     empty = empty | ((tear < 0) & (level > 1.12))
-    # Fat: white cells with thin pink walls, as pale as any lumen.
+    # Fat: white cells with thin pink walls, as bright as a lumen.
     fat = soft_step(fractal_noise(rng, shape, 2) - rng.uniform(0.3, 2.2), 0.1) > 0.5
     empty = empty | (fat & (level > 1.12) & (np.abs(smooth_noise(rng, shape, size / 11)) > 0.22))
     rows, columns = grid(shape)
     blood = np.zeros(shape)
     for _ in range(rng.integers(0, 7)):
-        # Vessels: white or full of red cells, a thin pink wall, no epithelium. A gland to anything but a trained eye.
+        # Vessels: white or full of red cells, with a thin pink wall and no epithelium; they resemble glands.
         centre, radius = rng.uniform(0, 1, 2), rng.uniform(0.02, 0.075)
         bent = 0.006 * smooth_noise(rng, shape, 8)
         radii = (radius * rng.uniform(1, 2.2), radius)
@@ -225,7 +225,7 @@ def _nuclei(
     empty: np.ndarray,
     size: int,
 ) -> np.ndarray:
-    """A canvas of nuclei: a ring at each gland's base, spindles and lymphocytes everywhere else."""
+    """Return nuclei: rings at the base of glands, spindles and lymphocytes elsewhere."""
     shape = mask.shape
     step = 0.0185 * size
     counts = [int(extent / step) + 1 for extent in shape]
@@ -233,10 +233,10 @@ def _nuclei(
     points = (cells + rng.uniform(0.1, 0.9, cells.shape)) * step
     at = tuple(np.clip(points[:, axis].astype(int), 0, shape[axis] - 1) for axis in (0, 1))
     in_gland, here = mask[at], layer[at]
-    # Lymphocytes gather in swarms as dark as any epithelium.
+    # Lymphocytes form clusters as dark as epithelium.
     swarm = soft_step(fractal_noise(rng, shape, 4)[at] - rng.uniform(0.3, 1.6), 0.8)
     basal_limit = 0.42 + 0.45 * architecture.stratified
-    # A nucleus lies behind its cell's base, not on it.
+    # Nuclei keep a distance from the base of the cell.
     basal = (here < basal_limit) & (depth[at] > 0.008 * size)
     chance_gland = np.where(basal, 0.92, 0.10) * (lumen[at] < 0.5) + 0.02
     chance_stroma = (0.10 + rng.uniform(0.05, 0.2) + 0.6 * swarm) * ~empty[at]
@@ -258,7 +258,7 @@ def _nuclei(
 
 
 def _fold(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """A crease where the section lies double: a darker band across everything. Rare."""
+    """Return a tissue fold: a rare dark band across the image."""
     if rng.random() > 0.15:
         return np.zeros(shape)
     rows, columns = grid(shape)

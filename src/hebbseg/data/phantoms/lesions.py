@@ -1,4 +1,4 @@
-"""Pigmented skin lesions under a dermoscope, behind hair, gel bubbles, rulers and dark corners."""
+"""Pigmented skin lesions in dermoscopy, with hair, gel bubbles, rulers and vignetting."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ INK = np.array([1.3, 1.5, 0.4])
 
 @dataclass(frozen=True, kw_only=True)
 class Skin:
-    """What the images of one patient share: how dark and how red the skin is, how hairy, the lamp's colour."""
+    """Properties shared by the images of one patient: skin color, hair, color of the light."""
 
     melanin: float
     blood: float
@@ -45,7 +45,7 @@ def patient(rng: np.random.Generator) -> Skin:
 
 
 def draw(rng: np.random.Generator, skin: Skin, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """An image (3, H, W) uint8 and its mask (H, W) uint8: the one lesion, not the freckles around it."""
+    """Return an image (3, H, W) uint8 and its mask (H, W) uint8: the lesion without the freckles around it."""
     size = min(shape)
     level = _lesion_level(rng, shape)
     mask = level > 0
@@ -53,7 +53,7 @@ def draw(rng: np.random.Generator, skin: Skin, shape: tuple[int, ...]) -> tuple[
     melanin = skin.melanin * (1 + 0.12 * fractal_noise(rng, shape, 6) + 0.07 * smooth_noise(rng, shape, size / 4))
     blood = skin.blood * (1 + 0.25 * fractal_noise(rng, shape, 4) + 0.10 * smooth_noise(rng, shape, size / 5))
     melanin = melanin * (1 + _skin_lines(rng, shape, size)) + _freckles(rng, shape, size)
-    # Patches of redness and tan are background: colour alone says little.
+    # Red and tanned patches are background, so color alone does not identify the lesion.
     blood = blood + rng.uniform(0, 0.5) * soft_step(fractal_noise(rng, shape, 3) - 0.7, 0.8)
     melanin = melanin + rng.uniform(0, 0.25) * soft_step(fractal_noise(rng, shape, 2) - 0.5, 1.0)
 
@@ -61,7 +61,7 @@ def draw(rng: np.random.Generator, skin: Skin, shape: tuple[int, ...]) -> tuple[
     variegation = np.clip(1 + rng.uniform(0.1, 0.7) * fractal_noise(rng, shape, rng.uniform(3, 9)), 0.15, 2.5)
     melanin = melanin + lesion * pigment * variegation * (1 + _structure(rng, shape, size))
     blood = blood + lesion * rng.uniform(-0.1, 0.5) * (1 + 0.4 * smooth_noise(rng, shape, 5))
-    # The veil: bluish haze over a part of some lesions.
+    # Blue-whitish veil over a part of some lesions.
     veil = lesion * soft_step(smooth_noise(rng, shape, 4) - 0.8, 0.6) * (rng.random() < 0.25)
 
     light = transmitted_light([np.clip(melanin, 0, None), np.clip(blood, 0, None)], [MELANIN, BLOOD])
@@ -74,7 +74,7 @@ def draw(rng: np.random.Generator, skin: Skin, shape: tuple[int, ...]) -> tuple[
 
 
 def _lesion_level(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Positive inside the lesion: two overlapping ellipses with a ragged rim."""
+    """Return a level that is positive inside the lesion: two overlapping ellipses with an irregular border."""
     rows, columns = grid(shape)
     ragged = rng.uniform(0.01, 0.045)
     rows = rows + ragged * fractal_noise(rng, shape, 4)
@@ -92,7 +92,7 @@ def _lesion_level(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _structure(rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np.ndarray:
-    """Inside the lesion: a pigment network, globules, or neither."""
+    """Return the structure inside the lesion: a pigment network, globules, or neither."""
     kind = rng.integers(3)
     if kind == 0:
         return 0.6 * (np.exp(-((smooth_noise(rng, shape, size / 4.5) / 0.4) ** 2)) - 0.4)
@@ -123,7 +123,7 @@ def _illumination(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _overlays(rng: np.random.Generator, skin: Skin, light: np.ndarray, shape: tuple[int, ...], size: int) -> np.ndarray:
-    """What lies between skin and lens: hair, bubbles, a ruler, the surgeon's ink."""
+    """Add hair, bubbles, a ruler and ink marks."""
     count = rng.poisson(skin.hairs)
     combed = rng.uniform(0, 2 * np.pi)
     paths = [
@@ -158,7 +158,7 @@ def _overlays(rng: np.random.Generator, skin: Skin, light: np.ndarray, shape: tu
 
 
 def _ruler(rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np.ndarray:
-    """Tick marks along one edge."""
+    """Return the tick marks of a ruler along one edge."""
     marks = np.zeros(shape)
     spacing, edge = rng.uniform(0.035, 0.06) * size, rng.uniform(0.03, 0.12) * size
     paths = []
@@ -170,7 +170,7 @@ def _ruler(rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np.nd
 
 
 def _vignette(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Dark corners: soft in every image, black in some."""
+    """Return the vignette: soft in every image, black in some."""
     rows, columns = grid(shape)
     distance = np.hypot(rows - 0.5 + rng.normal(0, 0.02), columns - 0.5 + rng.normal(0, 0.02))
     soft = 1 - rng.uniform(0.1, 0.5) * distance**2 * 2

@@ -1,4 +1,4 @@
-"""Infrared close-ups of eyes: the pupil behind lids, lashes and reflections, on faces lit from one side."""
+"""Infrared images of eyes: pupils partly covered by lids, lashes and reflections, in uneven light."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from hebbseg.data.phantoms.drawing import (
 
 @dataclass(frozen=True, kw_only=True)
 class Face:
-    """What the images of one subject share. Lengths as fractions of the image, brightness 0 … 1 before exposure."""
+    """Properties shared by the images of one subject; lengths are fractions of the image, brightness is 0 … 1."""
 
     centre: tuple[float, float]
     iris_radius: float
@@ -57,13 +57,13 @@ def patient(rng: np.random.Generator) -> Face:
 
 
 def draw(rng: np.random.Generator, face: Face, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """An image (1, H, W) uint8 and its mask (H, W) uint8: the visible pupil, reflections on it included."""
+    """Return an image (1, H, W) uint8 and its mask (H, W) uint8: the visible pupil including reflections."""
     size = min(shape)
     rows, columns = grid(shape)
     centre = np.asarray(face.centre) + rng.normal(0, 0.03, 2)
     gaze = rng.normal(0, 1, 2) * (0.045, 0.10)
     eye = centre + gaze
-    # Seen from the side a round pupil is an ellipse.
+    # Seen from the side, a round pupil is an ellipse.
     foreshortening = np.cos(np.clip(np.hypot(*gaze) * 5, 0, 0.9))
     direction = np.arctan2(gaze[1], gaze[0])
     dilation = rng.uniform(0.26, 0.66)
@@ -90,7 +90,7 @@ def draw(rng: np.random.Generator, face: Face, shape: tuple[int, ...]) -> tuple[
     eyeball = white + (iris - white) * soft_step(1 - iris_level, edge / face.iris_radius * 3)
     pupil_edge = edge / min(pupil_radii) * rng.uniform(1.5, 4.0)
     eyeball = eyeball + (face.pupil - eyeball) * soft_step(1 - pupil_level, pupil_edge)
-    # The lid throws a shadow as dark as a pupil.
+    # The lid casts a shadow as dark as a pupil.
     eyeball = eyeball * (1 - 0.75 * np.exp(-np.clip(rows - upper, 0, None) / rng.uniform(0.015, 0.05)))
     image = image * (1 - opening) + eyeball * opening
     image = image * (1 - face.make_up * np.exp(-(((rows - upper) / 0.016) ** 2)))
@@ -109,7 +109,7 @@ def draw(rng: np.random.Generator, face: Face, shape: tuple[int, ...]) -> tuple[
 def _lids(
     rng: np.random.Generator, face: Face, columns: np.ndarray, centre: np.ndarray, openness: float, eye: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the upper and lower lid's edge at each column."""
+    """Return the row of the upper and of the lower lid at each column."""
     across = (columns - centre[1]) / rng.uniform(0.40, 0.55)
     arch = np.clip(1 - np.abs(across) ** 2.2, 0, 1)
     tilt = centre[0] + face.lid_slant * (columns - centre[1])
@@ -139,7 +139,7 @@ def _lashes(
         outwards = (column - centre[1]) * 1.5
         if rng.random() < 0.8:
             start = (upper[0, index] * shape[0], column * shape[1])
-            # Most lashes point up and out; on some people they hang over the eye.
+            # Most lashes point up and out; some hang over the eye.
             angle = (np.pi / 2 - outwards) if droop and rng.random() < 0.6 else (-np.pi / 2 + outwards)
             length = face.lash_length * rng.uniform(0.5, 1.2)
         else:
@@ -160,14 +160,9 @@ def _brow(rng: np.random.Generator, image: np.ndarray, rows: np.ndarray, columns
 
 
 def _reflections(
-    rng: np.random.Generator,
-    face: Face,
-    image: np.ndarray,
-    rows: np.ndarray,
-    columns: np.ndarray,
-    eye: np.ndarray,
+    rng: np.random.Generator, face: Face, image: np.ndarray, rows: np.ndarray, columns: np.ndarray, eye: np.ndarray
 ) -> np.ndarray:
-    """The lamps' images on the cornea, a wet spot on the lid, and what glasses add."""
+    """Add reflections on cornea and lid, and glasses."""
     spots = [(eye + rng.normal(0, 0.03, 2), rng.uniform(0.008, 0.022)) for _ in range(rng.integers(1, 4))]
     spots += [(rng.uniform(0.3, 0.9, 2), rng.uniform(0.004, 0.010)) for _ in range(rng.integers(0, 3))]
     if face.glasses:

@@ -1,4 +1,4 @@
-"""Data still in its zip: unpacked once into a cache, never outside of it."""
+"""Zip archives: extracted once into the cache, with protection against unsafe members."""
 
 import hashlib
 import shutil
@@ -18,9 +18,11 @@ def is_archive(path: Path) -> bool:
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder a zip was unpacked into, keyed by the hash of its content; unpacked now if it was not yet."""
+    """Return the cache folder of a zip archive, keyed by its hash; extract the archive if necessary."""
     if archive.suffix.lower() != ".zip":
-        raise DataError(archive, f"a {archive.suffix} archive", "Only zip is unpacked here: unpack it and give the folder.")
+        raise DataError(
+            archive, f"a {archive.suffix} archive", "Only zip archives can be read. Extract it and pass the folder."
+        )
     with archive.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     target = cache_folder() / "zips" / digest[:32]
@@ -33,7 +35,7 @@ def unpacked(archive: Path) -> Path:
         temporary.chmod(0o755)
         try:
             temporary.rename(target)
-        except OSError:  # another process was faster, and its files are the same
+        except OSError:  # another process has extracted the same files
             if not target.is_dir():
                 raise
     finally:
@@ -51,20 +53,24 @@ def _unpack(archive: Path, folder: Path) -> None:
             if needed > free:
                 raise DataError(
                     archive,
-                    f"{needed / 2**30:.1f} GiB unpacked, {free / 2**30:.1f} GiB free in {folder.parent}",
-                    "Make room, or set HEBBSEG_CACHE to a folder on a larger disk.",
+                    f"needs {needed / 2**30:.1f} GiB extracted, but {folder.parent} has only {free / 2**30:.1f} GiB free",
+                    "Free disk space, or set HEBBSEG_CACHE to a folder on a larger disk.",
                 )
             for member in members:
                 zipped.extract(member, folder)
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise DataError(archive, f"not a zip that can be read ({error})", "Download it again.") from error
+        raise DataError(archive, f"not a readable zip archive ({error})", "Download it again.") from error
 
 
 def _refuse_unsafe(archive: Path, member: zipfile.ZipInfo) -> None:
     path = PurePosixPath(member.filename.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-        raise DataError(archive, f"member {member.filename!r} would be written outside of its folder", "Don't trust it.")
+        raise DataError(
+            archive, f"member {member.filename!r} would be extracted outside the target folder", "Do not use this archive."
+        )
     if stat.S_ISLNK(member.external_attr >> 16):
-        raise DataError(archive, f"member {member.filename!r} is a link", "Unpack it yourself and give the folder.")
+        raise DataError(
+            archive, f"member {member.filename!r} is a symbolic link", "Extract the archive manually and pass the folder."
+        )
     if member.flag_bits & 0x1:
-        raise DataError(archive, "encrypted", "Unpack it yourself, with its password, and give the folder.")
+        raise DataError(archive, "encrypted archive", "Extract it with its password and pass the folder.")

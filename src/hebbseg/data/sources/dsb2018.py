@@ -1,4 +1,4 @@
-"""2018 Data Science Bowl: ``stage1_train/<id>/images/<id>.png`` and ``masks/*.png``, one nucleus each."""
+"""2018 Data Science Bowl: ``stage1_train/<id>/images/<id>.png`` and ``masks/*.png``, one file per nucleus."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ _NUCLEUS = 255
 
 
 def looks_like(folder: Path) -> bool:
-    """A folder of case folders; those of the test stages have no masks."""
+    """Return whether the folder contains case folders; those of the test stages have no masks."""
     return any((c / "images").is_dir() and (c / "images" / f"{c.name}.png").is_file() for c in subfolders(folder)[:5])
 
 
 def dsb2018(path: Path, masks: MaskOptions) -> FileSource:
-    """Nuclei of many stains; every stage found is read, those without masks as images without masks."""
+    """Nuclei in various stains; stages without masks are read as unlabelled images."""
     stages: list[Path] = []
     for folder in levels_around(path):
         if stages and folder.parent != stages[0].parent:
@@ -24,18 +24,16 @@ def dsb2018(path: Path, masks: MaskOptions) -> FileSource:
         if looks_like(folder):
             stages.append(folder)
     if not stages:
-        raise DataError(text(path), "no <id>/images/<id>.png", "Give the folder that holds stage1_train, or its zip.")
+        raise DataError(
+            text(path), "no <id>/images/<id>.png", "Pass the folder that contains stage1_train, or its zip archive."
+        )
     cases, problems = [], []
     for stage in stages:
         for folder in subfolders(stage):
             image = folder / "images" / f"{folder.name}.png"
             if not image.is_file() or image.stat().st_size == 0:
                 problems.append(
-                    Problem(
-                        file=text(image),
-                        finding="not there, or zero bytes; left out",
-                        remedy="Download or unpack the set again.",
-                    )
+                    Problem(text(image), "missing or empty file; case skipped", "Download or extract the data again.")
                 )
                 continue
             nuclei: tuple[Path, ...] = ()

@@ -1,4 +1,4 @@
-"""The source every layout on disk becomes: cases with files, read through one set of rules."""
+"""The data source of all file layouts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,18 +21,17 @@ LABELS_KEPT_BYTES = 2**30
 
 
 class FileSource:
-    """Cases whose images and masks are files. No mask is opened except by `mask` and `classes`.
+    """A data source whose images and masks are files. Only `mask` and `classes` open mask files.
 
-    All images of a source have the same number of channels: opacity is dropped, and where some are colour and some
-    grey, the grey ones are repeated into three channels. Where formats disagree about the order of axes (NIfTI among
-    others), all are turned to slowest first.
+    All images have the same number of channels: alpha channels are ignored, and grayscale images are repeated to three
+    channels if others are in color. If formats differ in the order of axes (as NIfTI does), all images are (z, y, x).
 
     Args:
-        name: what reports call the data.
-        root: the folder the cases were found in.
-        cases: sorted by id.
-        problems: what listing found.
-        masks: what is known about the masks' values.
+        name: name of the data set in reports.
+        root: folder of the data set.
+        cases: the cases, sorted by id.
+        problems: problems found while listing the files.
+        masks: how to interpret mask values.
     """
 
     def __init__(
@@ -46,15 +45,15 @@ class FileSource:
     ) -> None:
         self.name = name
         self.root = root
-        self.cases = tuple(cases)  # `axes`, which the next line needs, asks for them
-        self.cases = tuple(self._with_spacing_as_given(case) for case in cases)
+        self.cases = tuple(cases)  # needed by `axes` in the next line
+        self.cases = tuple(self._with_spacing_in_array_order(case) for case in cases)
         self.masks = masks or MaskOptions()
         self._listing_problems = tuple(problems)
         self._labels: dict[Path, RawMask] = {}
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What listing found and, once the classes are known, what finding them brought to light."""
+        """Problems from listing the files and, once determined, from the classes."""
         rule = self.__dict__.get("rule")
         return self._listing_problems + (rule.problems if rule is not None else ())
 
@@ -72,18 +71,17 @@ class FileSource:
 
     @cached_property
     def rule(self) -> MaskRule:
-        """How mask values become class indices; reads every mask unless the options settle it."""
-        settled = self.masks.rule()
-        if settled is not None:
-            return settled
+        """Mapping of mask values to class indices; reads every mask unless the options define it."""
+        if (given := self.masks.rule()) is not None:
+            return given
         labelled = [case.mask for case in self.cases if case.mask]
         if any(len(files) > 1 for files in labelled):
-            # One file per object: each is foreground where it is not 0.
+            # One file per object: nonzero pixels are foreground.
             return MaskRule(classes=two_classes(255, self.masks.names))
         return find_rule([files[0] for files in labelled], self.masks, self._labels_kept)
 
     def image(self, case: Case) -> np.ndarray:
-        """(C, *spatial) with the source's C, in the file's own number type."""
+        """Return the image, (C, *spatial), in the data type of the file."""
         parts = []
         for path in case.image:
             image = read_image(path)
@@ -91,15 +89,15 @@ class FileSource:
             if parts[-1].shape[1:] != parts[0].shape[1:]:
                 raise DataError(
                     path,
-                    f"size {_times(parts[-1].shape[1:])}, but {case.image[0].name} is {_times(parts[0].shape[1:])}",
-                    "All channels of a case must have the same size.",
+                    f"size {_times(parts[-1].shape[1:])}, but {case.image[0].name} has size {_times(parts[0].shape[1:])}",
+                    "Export all channels of a case at the same size.",
                 )
         array = parts[0] if len(parts) == 1 else np.concatenate(parts)  # (c₁, *spatial), (c₂, *spatial) … → (C, *spatial)
         return self._with_common_channels(array, case)
 
     def mask(self, case: Case) -> np.ndarray:
         if not case.mask:
-            raise HebbsegError(f"Case {case.id!r} has no mask. Ask `case.has_mask` first.")
+            raise HebbsegError(f"Case {case.id!r} has no mask. Check `case.has_mask` first.")
         rule = self.rule
         merged: np.ndarray | None = None
         for path in case.mask:
@@ -111,21 +109,21 @@ class FileSource:
         return np.ascontiguousarray(merged)
 
     def _labels_kept(self, path: Path) -> RawMask:
-        """Decodes a mask and keeps it, while memory allows, for `mask` to take: finding the classes reads every mask."""
+        """Decode a mask and keep it, within a memory limit, so that `mask` does not decode it again."""
         raw = read_labels(path)
         if sum(kept.values.nbytes for kept in list(self._labels.values())) < LABELS_KEPT_BYTES:
             self._labels[path] = raw
         return raw
 
     def with_cases(self, cases: Sequence[Case]) -> "FileSource":
-        """The same source with other cases of its own, such as those that can be read; nothing is looked at again."""
+        """Return the source restricted to these cases; no file is read again."""
         chosen = copy(self)
         chosen.cases = tuple(cases)
         return chosen
 
     @cached_property
     def headers(self) -> dict[str, Header | HebbsegError]:
-        """Case id → header, or the error that reading it gave."""
+        """Header of each case by id, or the error raised by reading it."""
 
         def header(case: Case) -> Header | HebbsegError:
             try:
@@ -136,7 +134,7 @@ class FileSource:
         return dict(zip((case.id for case in self.cases), parallel_map(header, self.cases), strict=True))
 
     def header(self, case: Case) -> Header:
-        """Channels, size and spacing of a case's image without decoding it, as the source will give it."""
+        """Return channels, size and spacing of `image` without decoding it."""
         headers = [read_header(path) for path in case.image]
         first = headers[0]
         turned = "stored" not in (first.axes, self.axes) and first.axes != self.axes
@@ -151,12 +149,12 @@ class FileSource:
 
     @cached_property
     def axes(self) -> Axes:
-        """The order all images are given in: their own if it is one, slowest first if they differ."""
+        """Axis order of all images: that of their format, or (z, y, x) if formats differ."""
         orders = {axes_of(case.image[0]) for case in self.cases}
         return next(iter(orders)) if len(orders) == 1 else "zyx"
 
-    def _with_spacing_as_given(self, case: Case) -> Case:
-        """The case with its spacing in the order in which `image` gives its axes."""
+    def _with_spacing_in_array_order(self, case: Case) -> Case:
+        """Return the case with its spacing in the axis order of `image`."""
         if case.spacing_mm is None or "stored" in (axes_of(case.image[0]), self.axes):
             return case
         turned = axes_of(case.image[0]) != self.axes
@@ -168,7 +166,7 @@ class FileSource:
 
     @cached_property
     def _common(self) -> tuple[int, int]:
-        """Spatial dimensions and channels most cases have; a case that differs is refused when it is read."""
+        """Spatial dimensions and channels of most cases; reading a case that differs raises an error."""
         headers = [header for header in self.headers.values() if isinstance(header, Header)]
         if not headers:
             raise next(error for error in self.headers.values() if isinstance(error, HebbsegError))
@@ -183,8 +181,8 @@ class FileSource:
         if array.ndim - 1 != dims:
             raise DataError(
                 case.image[0],
-                f"{array.ndim - 1}D, size {_times(array.shape[1:])}, in a set that is {dims}D",
-                "Keep pictures and volumes in separate folders.",
+                f"{array.ndim - 1}D image of size {_times(array.shape[1:])} in a {dims}D data set",
+                "Keep 2D images and volumes in separate folders.",
             )
         if len(array) == channels:
             return array
@@ -192,8 +190,8 @@ class FileSource:
             return np.repeat(array, 3, axis=0)  # (1, *spatial) → (3, *spatial)
         raise DataError(
             case.image[0],
-            f"{len(array)} channels in a set that has {channels}",
-            "Grey and colour may be mixed; other numbers of channels may not. Convert it or remove it.",
+            f"{len(array)}-channel image in a {channels}-channel data set",
+            "Convert or remove the image. Only grayscale and color images can be mixed.",
         )
 
     def _refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
@@ -202,11 +200,11 @@ class FileSource:
             raise header
         if shape == header.shape:
             return
-        hint = " (its axes are swapped)" if shape == header.shape[::-1] else ""
+        hint = " (axes swapped)" if shape == header.shape[::-1] else ""
         raise DataError(
             path,
-            f"mask of size {_times(shape)}, image {case.image[0].name} of size {_times(header.shape)}{hint}",
-            "Export the mask at the size of its image; it is not resampled, so that no border moves unseen.",
+            f"mask has size {_times(shape)}, but image {case.image[0].name} has size {_times(header.shape)}{hint}",
+            "Export the mask at the size of its image. Masks are not resampled automatically.",
         )
 
 

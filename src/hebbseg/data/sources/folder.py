@@ -1,10 +1,10 @@
-"""A user's folder: ``images/`` and ``masks/`` of the same names, or all in one place with an ending such as ``_mask``.
+"""Plain folders: ``images/`` and ``masks/`` with matching names, or one folder with a suffix such as ``_mask``.
 
-* A mask may be missing; the image is then used without one.
-* ``masks/NAME/*.png``, a folder per image, is one file per object; they are merged.
-* ``masks/NAME_mask.png`` belongs to ``images/NAME.jpg``; subfolders (``images/p1/a.png``, ``masks/p1/a.png``) do too.
-* ``train/images``, ``train/masks``, ``test/images`` … or ``train_images``, ``train_masks`` … are the sides of a split.
-* HDF5 and npz files that hold a ``label`` beside their ``image`` are their own masks.
+* An image without a mask is unlabelled.
+* ``masks/NAME/*.png`` are one file per object; they are merged.
+* ``masks/NAME_mask.png`` matches ``images/NAME.jpg``, and ``masks/p1/a.png`` matches ``images/p1/a.png``.
+* ``train/images``, ``train/masks``, ``test/images`` … or ``train_images``, ``train_masks`` … define a published split.
+* HDF5 and npz files can contain a ``label`` next to their ``image``.
 """
 
 import re
@@ -33,10 +33,10 @@ _STATE_SPACING = ("nifti", "itk", "tiff")
 
 
 def folder(path: Path, masks: MaskOptions) -> FileSource:
-    """Reads a plain folder of images with or without masks."""
+    """Open a plain folder of images with or without masks."""
     root = _root(path)
     places = [child for child in subfolders(root) if IMAGE_FOLDER.fullmatch(child.name)]
-    # With an images folder at the top, what lies beside it (previews, overlays) is not meant.
+    # Next to an images folder, ignore everything but masks (previews, overlays).
     if places:
         places += [child for child in subfolders(root) if MASK_FOLDER.fullmatch(child.name)]
     listings = [(place, list_images(place)) for place in places or [root]]
@@ -46,9 +46,9 @@ def folder(path: Path, masks: MaskOptions) -> FileSource:
     if beside:
         problems.append(
             Problem(
-                file=text(beside[0].path),
-                finding=f"{len(beside)} file(s) neither in a folder of images nor in one of masks; left out",
-                remedy="Move them into images/ if they are meant; otherwise nothing need be done.",
+                text(beside[0].path),
+                f"{len(beside)} file(s) outside the image and mask folders; skipped",
+                "If they are images, move them to images/; otherwise, no action is needed.",
             )
         )
     pairing = pair(images, labels)
@@ -58,15 +58,15 @@ def folder(path: Path, masks: MaskOptions) -> FileSource:
         raise DataError(
             text(path),
             f"no image found. {reasons}".strip(" ."),
-            f"Put images into {text(root)}/images (and masks of the same name into masks/). Read are: "
-            f"{', '.join(FORMATS)} and folders of DICOM slices.",
+            f"Put images into {text(root)}/images and masks with matching names into {text(root)}/masks. "
+            f"Supported: {', '.join(FORMATS)} and folders of DICOM slices.",
         )
     cases = with_sides(with_spacing(with_own_labels(pairing.cases)))
     return FileSource(name=root.resolve().name, root=root, cases=cases, problems=problems, masks=masks)
 
 
 def sort_out(found: Sequence[Found]) -> tuple[list[Found], list[Found], list[Found]]:
-    """Images, masks, and what is neither, by their folders and endings; ids lose the words image and mask.
+    """Return images, masks and other files by folder and suffix; folder words such as "images" are removed from ids.
 
     ``train/images/a`` and ``train_masks/a_mask`` become ``train/a`` and ``train/a_mask``.
     """
@@ -81,7 +81,7 @@ def sort_out(found: Sequence[Found]) -> tuple[list[Found], list[Found], list[Fou
             masks.append(replace(f, id=_bare_id(f, MASK_FOLDER)))
         elif kind == "image":
             bare = replace(f, id=_bare_id(f, IMAGE_FOLDER))
-            # images/a_mask.png beside images/a.png is a mask all the same.
+            # images/a_mask.png next to images/a.png is a mask.
             (masks if MASK_ENDING.search(bare.id) and MASK_ENDING.sub("", bare.id) in ids else images).append(bare)
         elif MASK_ENDING.search(f.id):
             masks.append(f)
@@ -91,9 +91,9 @@ def sort_out(found: Sequence[Found]) -> tuple[list[Found], list[Found], list[Fou
 
 
 def with_sides(cases: Iterable[Case]) -> list[Case]:
-    """Where every case lies under train, val or test, these are the sides of a split; val counts as train.
+    """Set the published split if every case is in a train, val or test folder; val counts as train.
 
-    A test side without any mask can test nothing; its images are then images without masks like others.
+    A test folder without masks is not a test set; its images are unlabelled images like the others.
     """
     cases = list(cases)
     sides = [SIDES.get(case.id.partition("/")[0].lower()) if "/" in case.id else None for case in cases]
@@ -110,7 +110,7 @@ class Pairing:
 
 
 def pair(images: Sequence[Found], masks: Sequence[Found]) -> Pairing:
-    """Which mask belongs to which image; whatever does not fit is a problem, never a guess."""
+    """Match masks to images; report whatever is ambiguous."""
     result = Pairing()
     twice = {id for id, n in Counter(found.id for found in images).items() if n > 1}
     for id in sorted(twice):
@@ -118,9 +118,9 @@ def pair(images: Sequence[Found], masks: Sequence[Found]) -> Pairing:
         names = ", ".join(text(file.name) for file in files)
         result.problems.append(
             Problem(
-                file=text(files[0]),
-                finding=f"{len(files)} images with the same name ({names}); all left out",
-                remedy="Keep one, or rename them, so that it is clear which one a mask belongs to.",
+                text(files[0]),
+                f"{len(files)} images with the same name ({names}); all skipped",
+                "Keep one of them, or rename them, so that masks can be matched by name.",
             )
         )
     known = {found.id for found in images}
@@ -133,9 +133,9 @@ def pair(images: Sequence[Found], masks: Sequence[Found]) -> Pairing:
         if owner is None:
             result.problems.append(
                 Problem(
-                    file=text(mask.path),
-                    finding="a mask without an image of its name; left out",
-                    remedy="Add the image, or rename the mask like its image. If it is an image, move it to images/.",
+                    text(mask.path),
+                    "mask with no matching image; skipped",
+                    "Add the image, or rename the mask like its image. If it is an image, move it to images/.",
                 )
             )
         else:
@@ -149,9 +149,9 @@ def pair(images: Sequence[Found], masks: Sequence[Found]) -> Pairing:
             names = ", ".join(text(f.name) for f in [*candidates, *pieces.get(image.id, [])][:4])
             result.problems.append(
                 Problem(
-                    file=text(image.path),
-                    finding=f"several masks for one image ({names}); used without a mask",
-                    remedy="Keep one mask per image, or put one file per object into a folder masks/NAME/.",
+                    text(image.path),
+                    f"several masks for one image ({names}); used as an unlabelled image",
+                    "Keep one mask per image, or put one file per object into a folder masks/NAME/.",
                 )
             )
             mask_files = []
@@ -160,7 +160,7 @@ def pair(images: Sequence[Found], masks: Sequence[Found]) -> Pairing:
 
 
 def with_own_labels(cases: Iterable[Case]) -> list[Case]:
-    """Image files that hold their mask get it as their mask; only names inside the file are looked at."""
+    """Set the mask of image files that contain it; reads only the names of the arrays."""
 
     def own(case: Case) -> Case:
         if case.mask is None and suffix_of(case.image[0]) in _HOLD_BOTH:
@@ -169,20 +169,20 @@ def with_own_labels(cases: Iterable[Case]) -> list[Case]:
             try:
                 return replace(case, mask=case.image) if has_label(case.image[0]) else case
             except (OSError, BadZipFile):
-                return case  # damaged: reading its image says so
+                return case  # reported when the image is read
         return case
 
     return [own(case) for case in cases]
 
 
 def with_spacing(cases: Iterable[Case]) -> list[Case]:
-    """Cases with the spacing their image's header states."""
+    """Set the spacing of each case from the header of its image."""
 
     def stated(case: Case) -> Case:
         try:
             return replace(case, spacing_mm=read_header(case.image[0]).spacing_mm)
         except HebbsegError:
-            return case  # damaged: reading its image says so
+            return case  # reported when the image is read
 
     cases = list(cases)
     stating = [FORMATS.get(suffix_of(case.image[0]), "itk") in _STATE_SPACING for case in cases]
@@ -191,7 +191,7 @@ def with_spacing(cases: Iterable[Case]) -> list[Case]:
 
 
 def _owner(mask: Found, known: set[str], by_short_name: dict[str, str]) -> tuple[str | None, bool]:
-    """The id of the image a mask belongs to, and whether the mask is one object of several in a folder."""
+    """Return the id of the matching image, and whether the mask is one object in a folder of several."""
     bare = MASK_ENDING.sub("", mask.id)
     for id in (mask.id, bare):
         if id in known:
@@ -208,7 +208,7 @@ def _owner(mask: Found, known: set[str], by_short_name: dict[str, str]) -> tuple
 
 
 def _placed(found: Found, place: Path) -> Found:
-    """The same with its id as seen from the root."""
+    """Return the file with its id relative to the root."""
     return found if place == Path() else replace(found, id=f"{text(place.as_posix())}/{found.id}")
 
 
@@ -225,7 +225,7 @@ def _bare_id(found: Found, word: re.Pattern[str]) -> str:
 
 
 def _root(path: Path) -> Path:
-    """The folder itself, or the one it consists of: zips like to hold a single folder."""
+    """Return the folder, or its only subfolder (as in many zip archives)."""
     for _ in range(4):
         entries, children = visible(path), subfolders(path)
         if len(children) == len(entries) == 1 and not IMAGE_FOLDER.search(children[0].name):

@@ -1,4 +1,4 @@
-"""GlaS (Warwick-QU): ``train_1.bmp`` … ``testB_20.bmp``, ``*_anno.bmp`` with gland numbers, ``Grade.csv``."""
+"""GlaS (Warwick-QU): ``train_1.bmp`` … ``testB_20.bmp``, ``*_anno.bmp`` with numbered glands, ``Grade.csv``."""
 
 import re
 from dataclasses import replace
@@ -21,10 +21,12 @@ def looks_like(folder: Path) -> bool:
 
 
 def glas(path: Path, masks: MaskOptions) -> FileSource:
-    """85 training and 80 test images (testA and testB); the group is the patient, and patients are on both sides."""
+    """85 training and 80 test images (testA and testB), grouped by patient; some patients are in both sets."""
     root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
     if root is None:
-        raise DataError(text(path), "no train_1.bmp and testA_1.bmp", "Give the folder 'Warwick QU Dataset …' or its zip.")
+        raise DataError(
+            text(path), "no train_1.bmp and testA_1.bmp", "Pass the folder 'Warwick QU Dataset …' or its zip archive."
+        )
     listed = list_images(root)
     files = {found.id: found.path for found in listed.found}
     problems = list(listed.problems)
@@ -35,9 +37,9 @@ def glas(path: Path, masks: MaskOptions) -> FileSource:
             if id.removesuffix("_anno") not in files or not id.endswith("_anno"):
                 problems.append(
                     Problem(
-                        file=text(file),
-                        finding="not a name GlaS has, or a mask without its image; left out",
-                        remedy="Remove it, or read the folder as one of your own: folder:PATH.",
+                        text(file),
+                        "not a GlaS file name, or a mask with no matching image; skipped",
+                        "Remove the file, or read the folder as your own data: folder:PATH.",
                     )
                 )
             continue
@@ -52,16 +54,16 @@ def glas(path: Path, masks: MaskOptions) -> FileSource:
 def _with_patients(cases: list[Case], root: Path, problems: list[Problem]) -> list[Case]:
     table = root / "Grade.csv"
     if not table.is_file():
-        problems.append(Problem(file=text(table), finding="not there; patients unknown", remedy="Copy it from the download."))
+        problems.append(Problem(text(table), "file not found; patients are unknown", "Copy it from the download."))
         return cases
     patient = {row["name"]: row["patient ID"] for row in read_table(table)}
     unknown = [case.id for case in cases if not patient.get(case.id)]
     if unknown:
         problems.append(
             Problem(
-                file=text(table),
-                finding=f"no patient for {len(unknown)} image(s), such as {unknown[0]}",
-                remedy="Take Grade.csv from the same download as the images.",
+                text(table),
+                f"no patient ID for {len(unknown)} image(s), such as {unknown[0]}",
+                "Use Grade.csv from the same download as the images.",
             )
         )
     return [replace(case, group=patient.get(case.id) or None) for case in cases]

@@ -17,15 +17,15 @@ def looks_like(folder: Path) -> bool:
 
 
 def hmeps(path: Path, masks: MaskOptions) -> FileSource:
-    """Infrared eyes; the group is the subject (column ``sub``)."""
-    # A set whose masks were taken away is still HMEPS: frames alone will do when nothing better is near.
+    """Infrared images of eyes, grouped by subject (column ``sub``)."""
+    # Without masks, a folder with fullFrames is accepted.
     levels = list(levels_around(path))
     root = next((f for f in levels if looks_like(f)), None) or next((f for f in levels if (f / "fullFrames").is_dir()), None)
     if root is None:
         raise DataError(
             text(path),
-            "no fullFrames beside annotation/png",
-            "Give the folder that holds both, as downloaded, or its zip.",
+            "no fullFrames folder next to annotation/png",
+            "Pass the downloaded folder that contains both, or its zip archive.",
         )
     frames = list_images(root / "fullFrames")
     problems = list(frames.problems)
@@ -45,20 +45,20 @@ def hmeps(path: Path, masks: MaskOptions) -> FileSource:
         for found in frames.found
     ]
     known = {case.id for case in cases}
-    _report(problems, [mask_of[id] for id in mask_of if id not in known], "a mask without its frame; left out")
+    _report(problems, [mask_of[id] for id in mask_of if id not in known], "mask with no matching frame; skipped")
     if subject_of:
         unknown = [case.image[0] for case in cases if case.group is None]
-        _report(problems, unknown, "a frame that annotations.csv does not name; its subject is unknown")
+        _report(problems, unknown, "frame not listed in annotations.csv; its subject is unknown")
         names = {case.image[0].name for case in cases}
         absent = [root / "fullFrames" / name for name in subject_of if name not in names]
-        _report(problems, absent, "named in annotations.csv, but not there")
+        _report(problems, absent, "listed in annotations.csv, but missing")
     usual = MaskOptions(threshold=128, channel=_RED, names=("background", "pupil"))
     return FileSource(name="hmeps", root=root, cases=cases, problems=problems, masks=masks.over(usual))
 
 
 def _subjects(table: Path, problems: list[Problem]) -> dict[str, str]:
     if not table.is_file():
-        problems.append(Problem(file=text(table), finding="not there; subjects unknown", remedy="Copy it from the download."))
+        problems.append(Problem(text(table), "file not found; subjects are unknown", "Copy it from the download."))
         return {}
     rows = read_table(table)
     for column in ("filename", "sub"):
@@ -68,7 +68,7 @@ def _subjects(table: Path, problems: list[Problem]) -> dict[str, str]:
 
 
 def _report(problems: list[Problem], files: list[Path], finding: str) -> None:
-    """One problem for all files with the same fault: a set of 12,000 can miss thousands."""
+    """Report all files with the same problem at once: thousands of 12,000 can be affected."""
     if files:
-        others = f" ({len(files)} such)" if len(files) > 1 else ""
-        problems.append(Problem(file=text(min(files)), finding=finding + others, remedy="Download or unpack the set again."))
+        count = f" ({len(files)} files)" if len(files) > 1 else ""
+        problems.append(Problem(text(min(files)), finding + count, "Download or extract the data again."))

@@ -1,4 +1,4 @@
-"""LA 2018 as prepared for semi-supervised work: ``<id>/mri_norm2.h5`` (``image``, ``label``), train.list, test.list."""
+"""LA 2018, preprocessed for semi-supervised learning: ``<id>/mri_norm2.h5`` (``image``, ``label``), train.list, test.list."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,17 +19,17 @@ def looks_like(folder: Path) -> bool:
 
 
 def la(path: Path, masks: MaskOptions) -> FileSource:
-    """100 left atria, 80 for training and 20 for the test; axes as stored, no spacing in the files."""
+    """100 left atria, 80 for training and 20 for testing; axes as stored, no spacing in the files."""
     root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
     if root is None:
-        raise DataError(text(path), f"no <id>/{_FILE}", "Give the folder that holds train.list and test.list, or its zip.")
+        raise DataError(
+            text(path), f"no <id>/{_FILE}", "Pass the folder that contains train.list and test.list, or its zip archive."
+        )
     cases, problems = [], []
     for folder in subfolders(root):
         file = folder / _FILE
         if not file.is_file() or file.stat().st_size == 0:
-            problems.append(
-                Problem(file=text(file), finding="not there, or zero bytes; left out", remedy="Download the set again.")
-            )
+            problems.append(Problem(text(file), "missing or empty file; case skipped", "Download or extract the data again."))
             continue
         cases.append(Case(id=folder.name, image=(file,)))
     cases = _with_sides(with_own_labels(cases), root, problems)
@@ -46,9 +46,9 @@ def _with_sides(cases: list[Case], root: Path, problems: list[Problem]) -> list[
         if file is None:
             problems.append(
                 Problem(
-                    file=text(root.parent / name),
-                    finding="not there; the published split is unknown",
-                    remedy="Copy train.list and test.list from the download.",
+                    text(root.parent / name),
+                    "file not found; the published split is unknown",
+                    "Copy train.list and test.list from the download.",
                 )
             )
             continue
@@ -57,9 +57,9 @@ def _with_sides(cases: list[Case], root: Path, problems: list[Problem]) -> list[
         if absent:
             problems.append(
                 Problem(
-                    file=text(file),
-                    finding=f"names {len(absent)} case(s) that are not there, such as {absent[0]}",
-                    remedy="Download the missing volumes, or mind that the published split is incomplete.",
+                    text(file),
+                    f"lists {len(absent)} missing case(s), such as {absent[0]}; the published split is incomplete",
+                    "Download the missing volumes.",
                 )
             )
         side.update(dict.fromkeys(listed, subset))

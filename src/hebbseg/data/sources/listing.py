@@ -1,4 +1,4 @@
-"""What files a folder has, listed once, with what is wrong with them; links that go round in circles included."""
+"""Recursive listing of the images in a folder, with the problems found."""
 
 import os
 import unicodedata
@@ -9,7 +9,7 @@ from pathlib import Path
 from hebbseg.data.cases import DataError, Problem
 from hebbseg.data.io.formats import is_dicom, stem_of, suffix_of
 
-# What lies about in folders of images without being meant as one; anything else that is no image is reported.
+# Ignored silently; other files that are not images are reported.
 _DOCUMENTS = {
     *(".csv", ".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".toml", ".xlsx", ".xls", ".pdf", ".html"),
     *(".list", ".py", ".log", ".db", ".ini", ".raw", ".zraw", ".bib", ".docx", ".rtf"),
@@ -21,7 +21,7 @@ _LEVELS_UP = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A file (or the folder of a DICOM series) that can be read: where it is, and its id, the path without suffix."""
+    """An image file (or the folder of a DICOM series) and its id: the relative path without suffix."""
 
     id: str
     path: Path
@@ -38,10 +38,10 @@ class Listing:
 
 
 def list_images(folder: Path, *, skip: frozenset[Path] = frozenset()) -> Listing:
-    """Every readable image below ``folder``, sorted by id; hidden files and documents are passed over."""
+    """Return all images below ``folder``, sorted by id; hidden files and documents are ignored."""
     found: list[Found] = []
     problems: list[Problem] = []
-    strange: dict[str, list[Path]] = {}
+    unsupported: dict[str, list[Path]] = {}
     for directory, files in _walk(folder, problems, skip):
         if directory != folder and files and _is_series(directory, files):
             found.append(Found(id=_id(directory, folder), path=directory))
@@ -51,29 +51,29 @@ def list_images(folder: Path, *, skip: frozenset[Path] = frozenset()) -> Listing
             suffix = suffix_of(name)
             if not suffix:
                 if Path(name).suffix.lower() not in _DOCUMENTS:
-                    strange.setdefault(Path(name).suffix, []).append(path)
+                    unsupported.setdefault(Path(name).suffix, []).append(path)
             elif size == 0:
-                problems.append(Problem(file=text(path), finding="zero bytes; left out", remedy="Copy or export it again."))
+                problems.append(Problem(text(path), "empty file; skipped", "Copy or export it again."))
             else:
                 found.append(Found(id=_id(path.with_name(stem_of(path)), folder), path=path))
-    for suffix, paths in sorted(strange.items()):
+    for suffix, paths in sorted(unsupported.items()):
         problems.append(
             Problem(
-                file=text(min(paths)),
-                finding=f"{len(paths)} file(s) of type {suffix or 'none'!r} cannot be read and are left out",
-                remedy="Convert them to PNG, TIFF or NIfTI if they are images; otherwise nothing need be done.",
+                text(min(paths)),
+                f"{len(paths)} file(s) of unsupported type {suffix or 'none'!r}; skipped",
+                "If they are images, convert them to PNG, TIFF or NIfTI; otherwise, no action is needed.",
             )
         )
     return Listing(found=tuple(sorted(found, key=lambda f: (f.id, f.path.name))), problems=tuple(problems))
 
 
 def visible(folder: Path) -> list[os.DirEntry[str]]:
-    """Entries of a folder, sorted, without hidden files and the litter of operating systems."""
+    """Return the entries of a folder, sorted, without hidden and operating system files."""
     try:
         with os.scandir(folder) as entries:
             kept = [e for e in entries if not e.name.startswith(".") and e.name.lower() not in _JUNK]
     except PermissionError as error:
-        raise DataError(text(folder), "no permission to list it", f"chmod u+rx {str(folder)!r}") from error
+        raise DataError(text(folder), "no permission to list this folder", f"Run chmod u+rx {str(folder)!r}") from error
     return sorted(kept, key=lambda entry: entry.name)
 
 
@@ -82,7 +82,7 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def below(folder: Path, levels: int = _LEVELS_DOWN) -> Iterator[Path]:
-    """The folder, then its subfolders level by level, without those that may not be listed."""
+    """Yield the folder, then its subfolders level by level, without unreadable ones."""
     level = [folder]
     for _ in range(levels + 1):
         yield from level
@@ -90,7 +90,7 @@ def below(folder: Path, levels: int = _LEVELS_DOWN) -> Iterator[Path]:
 
 
 def levels_around(folder: Path) -> Iterator[Path]:
-    """The folder, what is below it, then what is above it: where a data set may begin when a user points near it."""
+    """Yield the folder, its subfolders, then its parents: the candidates for the root of a data set."""
     yield from below(folder)
     yield from filter(_may_list, list(folder.resolve().parents)[:_LEVELS_UP])
 
@@ -104,12 +104,12 @@ def _may_list(folder: Path) -> bool:
 
 
 def text(path: str | Path) -> str:
-    """A path that can always be printed: bytes that are no text become question marks."""
+    """Return a printable path; invalid bytes become question marks."""
     return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def normal(name: str) -> str:
-    """One spelling per name: an accent may be part of its letter or follow it, as the system likes that wrote it."""
+    """Return the composed Unicode form (NFC) of a name; file systems differ in how they store accents."""
     return unicodedata.normalize("NFC", name)
 
 
@@ -118,21 +118,21 @@ def _id(path: Path, root: Path) -> str:
 
 
 def _walk(root: Path, problems: list[Problem], skip: frozenset[Path]) -> Iterator[tuple[Path, list[tuple[str, int]]]]:
-    """Folders with their files (name, size). A folder reached twice through a link is listed once and reported."""
+    """Yield folders with their files (name, size). A folder linked twice is listed once and reported."""
     seen: dict[tuple[int, int], Path] = {}
     waiting: list[Path] = [root]
     links: list[Path] = []
     while waiting or links:
-        # Links last, so that a folder is listed under its own name rather than a link's.
+        # Follow links last, so that a folder is listed under its own path.
         directory = waiting.pop() if waiting else links.pop()
         status = directory.stat()
         key = status.st_dev, status.st_ino
         if key in seen:
             problems.append(
                 Problem(
-                    file=text(directory),
-                    finding=f"a link to {text(seen[key])}, which is listed already; not followed",
-                    remedy="Remove the link.",
+                    text(directory),
+                    f"symbolic link to {text(seen[key])}, which is already listed; not followed",
+                    "Remove the link.",
                 )
             )
             continue
@@ -152,25 +152,19 @@ def _walk(root: Path, problems: list[Problem], skip: frozenset[Path]) -> Iterato
                 if folder not in skip:
                     (links if entry.is_symlink() else waiting).append(folder)
             else:
-                problems.append(
-                    Problem(
-                        file=text(entry.path),
-                        finding="a link that leads nowhere (or to itself); left out",
-                        remedy="Mend or remove the link.",
-                    )
-                )
+                problems.append(Problem(text(entry.path), "broken or circular link; skipped", "Fix or remove the link."))
         yield directory, files
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
     try:
         return "folder" if entry.is_dir() else "file" if entry.is_file() else "nothing"
-    except OSError:  # a link to itself
+    except OSError:  # a circular link
         return "nothing"
 
 
 def _is_series(directory: Path, files: list[tuple[str, int]]) -> bool:
-    """A folder of nothing but DICOM slices, which as a whole are one volume."""
+    """Return whether a folder contains only DICOM slices, which form one volume."""
     names = [name for name, _ in files]
     if not all(Path(name).suffix.lower() in (".dcm", ".ima", "") or Path(name).suffix[1:].isdigit() for name in names):
         return False

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +21,33 @@ def looks_like(folder: Path) -> bool:
 
 
 def nnunet(path: Path, masks: MaskOptions) -> FileSource:
-    """Classes come from dataset.json. imagesTs is the test side if labelsTs has masks for it, else unlabelled."""
+    """Open nnU-Net's layout. imagesTs is the test set if labelsTs has masks for it, else unlabelled."""
     root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
     if root is None:
-        raise DataError(text(path), "no dataset.json beside an imagesTr folder", "Give the folder DatasetXXX_Name.")
+        raise DataError(text(path), "no dataset.json next to an imagesTr folder", "Pass the folder DatasetXXX_Name.")
     description = _description(root / "dataset.json")
     problems: list[Problem] = []
     cases = _side(root, "Tr", description, problems)
     tests = _side(root, "Ts", description, problems)
     if any(case.has_mask for case in tests):
-        cases = [*(_on_side(case, "train") for case in cases), *(_on_side(case, "test") for case in tests)]
+        cases = [*(replace(case, subset="train") for case in cases), *(replace(case, subset="test") for case in tests)]
     else:
         cases += tests
     if not cases:
-        raise DataError(text(root / "imagesTr"), "no image found", "nnU-Net names images CASE_0000.nii.gz.")
+        raise DataError(text(root / "imagesTr"), "no image found", "Name images as in nnU-Net: CASE_0000.nii.gz.")
     if masks.rule() is None:
         masks = MaskOptions(label_map=_label_map(description, root / "dataset.json"))
     cases = with_spacing(sorted(cases, key=lambda case: case.id))
     return FileSource(name=root.resolve().name, root=root, cases=cases, problems=problems, masks=masks)
 
 
-def _on_side(case: Case, subset: str) -> Case:
-    return Case(id=case.id, image=case.image, mask=case.mask, subset=subset)
-
-
 def _description(path: Path) -> dict[str, Any]:
     try:
         description = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
-        raise DataError(text(path), f"not JSON ({error})", "Mend the file.") from error
+        raise DataError(text(path), f"not valid JSON ({error})", "Fix the file.") from error
     if not isinstance(description, dict) or "labels" not in description:
-        raise DataError(text(path), "no 'labels' in it", 'Add "labels": {"background": 0, "name": 1}.')
+        raise DataError(text(path), "no 'labels' entry", 'Add "labels": {"background": 0, "name": 1}.')
     return description
 
 
@@ -58,14 +55,14 @@ def _label_map(description: dict[str, Any], path: Path) -> LabelMap:
     labels = description["labels"]
     if any(isinstance(value, list) for value in labels.values()):
         raise DataError(
-            text(path), "regions (several values in one label)", "Name each value once in 'labels'; regions overlap."
+            text(path), "regions (several values in one label)", "List each value once in 'labels'. Regions are not supported."
         )
     if "ignore" in labels:
         raise DataError(
             text(path),
             "an 'ignore' label",
-            "Partly drawn masks are not supported: give --label-map 'background=0;…;background="
-            f"{labels['ignore']}' to count it as background, or remove those masks.",
+            "Partially annotated masks are not supported. Pass --label-map 'background=0;…;background="
+            f"{labels['ignore']}' to treat ignored pixels as background, or remove these masks.",
         )
     return parse_label_map(labels)
 
@@ -84,23 +81,23 @@ def _side(root: Path, side: str, description: dict[str, Any], problems: list[Pro
         if label.id not in channels:
             problems.append(
                 Problem(
-                    file=text(label.path),
-                    finding="a mask without an image of its name; left out",
-                    remedy=f"Add {label.id}_0000 to {image_folder.name}, or remove the mask.",
+                    text(label.path),
+                    "mask with no matching image; skipped",
+                    f"Add {label.id}_0000 to {image_folder.name}, or remove the mask.",
                 )
             )
         elif label.id in label_of:
             problems.append(
                 Problem(
-                    file=text(label.path),
-                    finding=f"a second mask for {label.id} beside {text(label_of[label.id].name)}; used without one",
-                    remedy="Keep one mask per image.",
+                    text(label.path),
+                    f"second mask for {label.id} ({text(label_of[label.id].name)}); used as an unlabelled image",
+                    "Keep one mask per image.",
                 )
             )
             ambiguous.add(label.id)
         else:
             label_of[label.id] = label.path
-    # One file may hold all channels (colour PNG); where any case has a file per channel, all must.
+    # One file may contain all channels (color PNG); if any case has a file per channel, all must.
     named = len(description.get("channel_names") or description.get("modality") or {})
     expected = named if any(len(files) == named for files in channels.values()) else 1
     cases = []
@@ -108,9 +105,9 @@ def _side(root: Path, side: str, description: dict[str, Any], problems: list[Pro
         if len(files) != expected:
             problems.append(
                 Problem(
-                    file=text(next(iter(files.values()))),
-                    finding=f"{len(files)} channel file(s) where dataset.json names {named}; left out",
-                    remedy=f"Add the missing {id}_000N files.",
+                    text(next(iter(files.values()))),
+                    f"{len(files)} channel file(s), but dataset.json lists {named} channel(s); case skipped",
+                    f"Add the missing {id}_000N files.",
                 )
             )
             continue
@@ -120,7 +117,7 @@ def _side(root: Path, side: str, description: dict[str, Any], problems: list[Pro
 
 
 def _channels(images: tuple[Found, ...]) -> dict[str, dict[str, Path]]:
-    """Case id → channel number → file. Without any ``_0000`` (the Decathlon's way) each file is a case."""
+    """Return case id → channel number → file. Without any ``_0000`` (as in the Decathlon), each file is a case."""
     matches = {found.path: _CHANNEL.match(found.id) for found in images}
     numbered = any(match for match in matches.values())
     cases: dict[str, dict[str, Path]] = {}

@@ -1,6 +1,6 @@
 """PH2: ``IMD002/IMD002_Dermoscopic_Image/IMD002.bmp`` and ``IMD002/IMD002_lesion/IMD002_lesion.bmp``.
 
-Masks are 1-bit, but for one that is colour (0 and 255 in every channel); both read as 0 and 255.
+Masks are 1-bit, except for one color mask; all are read as 0 and 255.
 """
 
 import re
@@ -20,30 +20,26 @@ def looks_like(folder: Path) -> bool:
 
 
 def ph2(path: Path, masks: MaskOptions) -> FileSource:
-    """200 dermoscopic images with their lesions; no patient is known, no split was published."""
+    """200 dermoscopic images with lesion masks; patients are unknown, and there is no published split."""
     root = next((folder for folder in levels_around(path) if looks_like(folder)), None)
     if root is None:
         raise DataError(
-            text(path), "no IMD…/IMD…_Dermoscopic_Image folder", "Give the folder PH2Dataset as downloaded, or its zip."
+            text(path), "no IMD…/IMD…_Dermoscopic_Image folder", "Pass the downloaded folder PH2Dataset or its zip archive."
         )
     cases, problems = [], []
     for folder in (child for child in subfolders(root) if _CASE.match(child.name)):
         image, mask = _image(folder), _bitmap(folder / f"{folder.name}_lesion")
         if image is None:
             problems.append(
-                Problem(
-                    file=text(folder),
-                    finding="no dermoscopic image in it (or one of zero bytes); left out",
-                    remedy="Download or unpack the set again.",
-                )
+                Problem(text(folder), "dermoscopic image missing or empty; case skipped", "Download or extract the data again.")
             )
             continue
         if mask is None:
             problems.append(
                 Problem(
-                    file=text(folder / f"{folder.name}_lesion"),
-                    finding="no lesion mask in it (or one of zero bytes); used without a mask",
-                    remedy="Nothing, if that is meant; else download or unpack the set again.",
+                    text(folder / f"{folder.name}_lesion"),
+                    "lesion mask missing or empty; used as an unlabelled image",
+                    "If this is not intended, download or extract the data again.",
                 )
             )
         cases.append(Case(id=folder.name, image=(image,), mask=None if mask is None else (mask,)))

@@ -1,4 +1,4 @@
-"""Generated data: ``phantom:glands`` and its siblings. No download, no files, the same images on every machine."""
+"""Generated data sets such as ``phantom:glands``: no download, no files, identical on every machine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Draw = Callable[[np.random.Generator, Any, tuple[int, ...]], tuple[np.ndarray, n
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of phantom: what a patient is, how an image is drawn, and the sizes it has unless told otherwise."""
+    """A kind of phantom: its generators of patients and images, and its default sizes."""
 
     patient: Callable[[np.random.Generator], Any]
     draw: Draw
@@ -34,13 +34,7 @@ PHANTOMS: dict[str, Kind] = {
         patient=glands.patient, draw=glands.draw, foreground="gland", channels=3, n=120, per_patient=4, size=(128, 128)
     ),
     "lesions": Kind(
-        patient=lesions.patient,
-        draw=lesions.draw,
-        foreground="lesion",
-        channels=3,
-        n=150,
-        per_patient=1,
-        size=(128, 128),
+        patient=lesions.patient, draw=lesions.draw, foreground="lesion", channels=3, n=150, per_patient=1, size=(128, 128)
     ),
     "pupils": Kind(
         patient=pupils.patient, draw=pupils.draw, foreground="pupil", channels=1, n=240, per_patient=12, size=(128, 128)
@@ -61,10 +55,10 @@ SMALLEST_SIDE = 32
 
 
 class PhantomSource:
-    """A `Source` whose images are drawn when they are read.
+    """A `Source` whose images are generated on access.
 
-    Image i is a function of (seed, kind, i) alone, and what its patient shares of (seed, kind, patient): neither ``n``
-    nor the order of reading changes it. The last third of the patients is the published test side.
+    Image i depends only on (seed, kind, i) and the traits of its patient only on (seed, kind, patient), not on ``n`` or
+    the order of access. The last third of the patients is the published test set.
     """
 
     def __init__(self, *, kind: str, n: int, size: tuple[int, ...], seed: int) -> None:
@@ -76,10 +70,7 @@ class PhantomSource:
         self.name = f"phantom:{kind}?n={n}&size={_joined(size)}&seed={seed}"
         self.spatial_dims = len(size)
         self.channels = recipe.channels
-        self.classes = (
-            ClassInfo(index=0, value=0, name="background"),
-            ClassInfo(index=1, value=1, name=recipe.foreground),
-        )
+        self.classes = (ClassInfo(index=0, value=0, name="background"), ClassInfo(index=1, value=1, name=recipe.foreground))
         self.problems: tuple[Problem, ...] = ()
         spacing = None if recipe.field_mm is None else tuple(recipe.field_mm / side for side in size)
         patients = -(-n // recipe.per_patient)
@@ -103,7 +94,7 @@ class PhantomSource:
         return self._drawn(case)[1]
 
     def _drawn(self, case: Case) -> tuple[np.ndarray, np.ndarray]:
-        # Image and mask of a case are usually read one after the other, and drawn together.
+        # Image and mask are generated together and usually read one after the other.
         last = self._last
         if last is None or last[0] != case.id:
             index = int(case.id.rsplit("_", 1)[1])
@@ -117,14 +108,14 @@ class PhantomSource:
 def phantom(
     name: str, *, n: int | None = None, size: int | tuple[int, ...] | None = None, seed: int | None = None
 ) -> PhantomSource:
-    """Generated cases of one kind.
+    """Return a generated data set.
 
     Args:
-        name: ``glands``, ``lesions``, ``pupils`` (2D) or ``atrium`` (3D). Options may be written behind it, as on the
-            command line: ``glands?n=80&size=96&seed=3``, ``atrium?size=64x64x48``.
-        n: how many cases.
-        size: side length for every axis, or one per axis; at least 32.
-        seed: other images of the same kind; default 0.
+        name: ``glands``, ``lesions``, ``pupils`` (2D) or ``atrium`` (3D), optionally with options as on the command
+            line: ``glands?n=80&size=96&seed=3``, ``atrium?size=64x64x48``.
+        n: number of cases.
+        size: size of all axes, or one size per axis; at least 32.
+        seed: random seed; default 0.
 
     Example:
         >>> phantom("glands", n=6, size=64).cases[0].id
@@ -132,7 +123,7 @@ def phantom(
     """
     kind_name, _, query = name.removeprefix("phantom:").partition("?")
     if kind_name not in PHANTOMS:
-        raise HebbsegError(f"phantom:{kind_name}: there is no such phantom. {did_you_mean(kind_name, PHANTOMS)}")
+        raise HebbsegError(f"Unknown phantom {kind_name!r}. {did_you_mean(kind_name, PHANTOMS)}")
     kind = PHANTOMS[kind_name]
     given = {key: value for key, value in (("n", n), ("size", size), ("seed", seed)) if value is not None}
     written = _parse_options(f"phantom:{kind_name}", query)
@@ -147,19 +138,19 @@ def _checked(name: str, *, n: int, size: int | tuple[int, ...], seed: int) -> Ph
     dims = len(kind.size)
     size = (size,) * dims if isinstance(size, int) else tuple(size)
     if n < 1:
-        raise HebbsegError(f"phantom:{name}: n={n}, but at least 1 case is needed. Example: phantom:{name}?n={kind.n}")
+        raise HebbsegError(f"phantom:{name}: n={n}, but n must be at least 1. Example: phantom:{name}?n={kind.n}")
     if len(size) != dims or min(size) < SMALLEST_SIDE:
         raise HebbsegError(
-            f"phantom:{name}: size={_joined(size)}, allowed is one number or {dims} numbers of at least "
+            f"phantom:{name}: size={_joined(size)}, but allowed are one or {dims} integers of at least "
             f"{SMALLEST_SIDE}. Example: phantom:{name}?size={_joined(kind.size)}"
         )
     if seed < 0:
-        raise HebbsegError(f"phantom:{name}: seed={seed}, allowed are whole numbers from 0 on.")
+        raise HebbsegError(f"phantom:{name}: seed={seed}, but seed must be at least 0.")
     return PhantomSource(kind=name, n=n, size=size, seed=seed)
 
 
 def _parse_options(spec: str, query: str) -> dict[str, Any]:
-    """``n=80&size=96x96`` → {"n": 80, "size": (96, 96)}."""
+    """Parse ``n=80&size=96x96`` into {"n": 80, "size": (96, 96)}."""
     options: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
         if key not in ("n", "size", "seed"):
@@ -169,9 +160,9 @@ def _parse_options(spec: str, query: str) -> dict[str, Any]:
         try:
             numbers = tuple(int(part) for part in text.split("x"))
         except ValueError:
-            raise HebbsegError(f"{spec}: {key}={text!r} is not a whole number. Example: {spec}?n=80&size=96&seed=3") from None
+            raise HebbsegError(f"{spec}: {key}={text!r} is not an integer. Example: {spec}?n=80&size=96&seed=3") from None
         if len(numbers) > 1 and key != "size":
-            raise HebbsegError(f"{spec}: {key}={text!r}: only size may have several numbers, as in size=64x64x48.")
+            raise HebbsegError(f"{spec}: {key}={text!r}: only size can have several values, such as size=64x64x48.")
         options[key] = numbers[0] if len(numbers) == 1 else numbers
     return options
 

@@ -1,4 +1,4 @@
-"""Small tables beside the images: who the patient is, which side of a published split a case is on."""
+"""Tables that accompany the images: patients and published splits."""
 
 import csv
 import re
@@ -15,16 +15,16 @@ _NAME_COLUMNS = ("id", "case", "case_id", "image", "image_id", "filename", "file
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV with a header line: any line end, comma, semicolon or tab, blanks around cells dropped."""
+    """Return the rows of a table with a header; separated by comma, semicolon or tab."""
     try:
         content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         content = path.read_text(encoding="latin-1")
     except OSError as error:
-        raise HebbsegError(f"{path}: the table cannot be read ({error}). Check the path.") from error
+        raise HebbsegError(f"{path}: cannot read the table ({error}). Check the path.") from error
     lines = [line for line in content.splitlines() if line.strip()]
     if not lines:
-        raise HebbsegError(f"{path}: the table is empty. Its first line must name the columns.")
+        raise HebbsegError(f"{path}: the table is empty. The first line must contain the column names.")
     delimiter = max(",;\t", key=lines[0].count)
     rows = list(csv.reader(lines, delimiter=delimiter))
     columns = [cell.strip() for cell in rows[0]]
@@ -36,28 +36,30 @@ def read_lines(path: Path) -> list[str]:
 
 
 def with_groups(cases: Sequence[Case], group: str, root: Path) -> list[Case]:
-    r"""The cases with the group (patient, subject) each belongs to.
+    r"""Return the cases with their groups (patients, subjects).
 
     Args:
-        group: ``"patients.csv:patient"``, a table and its column (rows found by id, file name or stem; the path may be
-            relative to the data), or a pattern searched in the id whose first bracket is the group: ``"^(p\d+)_"``.
+        cases: the cases.
+        group: a table and its column, ``"patients.csv:patient"`` (rows are matched by id, file name or stem), or a
+            regular expression on the id whose first parenthesis is the group, ``"^(p\d+)_"``.
+        root: folder of the data set; the path of the table can be relative to it.
     """
     table, _, column = group.rpartition(":")
     if table.lower().endswith((".csv", ".tsv", ".txt")):
         return _from_table(cases, table, column, root)
     if group.lower().endswith((".csv", ".tsv")):
-        raise HebbsegError(f"--group {group!r}: which column? Write {group + ':patient'!r}.")
+        raise HebbsegError(f"--group {group!r} names no column. Write {group + ':patient'!r}.")
     try:
         pattern = re.compile(group)
     except re.error as error:
-        raise HebbsegError(f"--group {group!r} is not a regular expression: {error}.") from error
+        raise HebbsegError(f"--group {group!r} is not a valid regular expression: {error}.") from error
     grouped = []
     for case in cases:
         match = pattern.search(case.id)
         if match is None:
             raise HebbsegError(
-                f"--group {group!r} does not match case {case.id!r}. The pattern must match every id, or two pictures "
-                "of one patient could end up on both sides of a split."
+                f"--group {group!r} does not match case {case.id!r}. It must match every id, so that no patient is in "
+                "both the training and the test set."
             )
         grouped.append(replace(case, group=match.group(1) if pattern.groups else match.group(0)))
     return grouped
@@ -66,7 +68,7 @@ def with_groups(cases: Sequence[Case], group: str, root: Path) -> list[Case]:
 def _from_table(cases: Sequence[Case], table: str, column: str, root: Path) -> list[Case]:
     path = next((p for p in (Path(table), root / table, root.parent / table) if p.is_file()), None)
     if path is None:
-        raise HebbsegError(f"--group: no table {table!r}, neither here nor in {root}.")
+        raise HebbsegError(f"--group: table {table!r} not found, neither in the current folder nor in {root}.")
     rows = read_table(path)
     columns = {name.lower(): name for name in (rows[0] if rows else {})}
     if column.lower() not in columns:
@@ -82,7 +84,7 @@ def _from_table(cases: Sequence[Case], table: str, column: str, root: Path) -> l
         value = next((groups[key] for key in keys if groups.get(key)), None)
         if value is None:
             raise HebbsegError(
-                f"{path}: no {column!r} for case {case.id!r} (looked in {names!r}). Add the row, or remove the image."
+                f"{path}: no {column!r} for case {case.id!r} (searched in column {names!r}). Add the row, or remove the image."
             )
         grouped.append(replace(case, group=value))
     return grouped

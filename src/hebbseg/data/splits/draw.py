@@ -1,8 +1,7 @@
-"""Drawing lots among cases without tearing groups apart.
+"""Random selection of cases that keeps groups together.
 
-Order is drawn by hashing, not by a random number generator: names are sorted by
-``sha256("{seed}/{purpose}/{name}")``. Every language and machine agrees on it, no library version can change it,
-and a case added later does not move the others.
+The order is that of ``sha256("{seed}/{purpose}/{name}")`` rather than of a random number generator: it is the same on
+every machine and in every library version, and adding a case does not reorder the others.
 """
 
 import math
@@ -18,7 +17,7 @@ Unit = list[Case]
 
 
 def drawn_order(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
-    """The names in an order that depends on nothing but them, the seed and what the draw is for.
+    """Return the names in a random order that depends only on the names, the seed and the purpose.
 
     Example:
         >>> drawn_order(["b", "a", "c"], seed=0, purpose="labelled") == drawn_order("abc", seed=0, purpose="labelled")
@@ -28,10 +27,10 @@ def drawn_order(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
 
 
 def drawn_units(cases: Sequence[Case], *, seed: int, purpose: str, notes: list[str]) -> list[Unit]:
-    """Cases that must stay together, in drawn order: one unit per group; a case without a group is one by itself.
+    """Return units of cases that stay together, in random order: one per group, or per case without a group.
 
-    Where every mask belongs to one and the same group, each case becomes a unit and a note is added: a draw that
-    keeps the group together would leave one side without masks.
+    If all masks belong to a single group, each case becomes a unit and a note is added: keeping the group together
+    would leave one set without masks.
     """
     units: dict[str, Unit] = {}
     for case in sorted(cases, key=lambda case: case.id):
@@ -52,13 +51,13 @@ def masks_in(unit: Iterable[Case]) -> int:
 
 
 def hold_out(units: Sequence[Unit], share: float, *, purpose: str) -> tuple[Unit, Unit]:
-    """Cases kept and cases held out: whole units, about ``share`` of all masks, at least one mask on either side."""
+    """Return (kept, held-out) cases: whole units, about ``share`` of the masks, at least one mask in each."""
     with_masks = [unit for unit in units if masks_in(unit)]
     total = sum(map(masks_in, with_masks))
     if len(with_masks) < 2:
         raise HebbsegError(
-            f"{total} case{' has' if total == 1 else 's have'} a mask to draw {purpose} cases from, at least 2 are "
-            f"needed: no case may be trained on and scored. Add masks, or do without ({purpose}=0)."
+            f"Drawing {purpose} cases needs masks of at least 2 cases or groups, but only {total} "
+            f"{'case has a mask' if total == 1 else 'cases have masks'}. Add masks, or set {purpose}=0."
         )
     target = max(1, round(share * total))
     held: list[Unit] = []
@@ -69,7 +68,7 @@ def hold_out(units: Sequence[Unit], share: float, *, purpose: str) -> tuple[Unit
             held.append(unit)
             count = grown
     if not held:
-        # Every unit is more than twice the target: the smallest overshoots least.
+        # Every unit exceeds twice the target: take the smallest.
         held.append(min(with_masks, key=masks_in))
     held_out = [case for unit in held for case in unit]
     names = {case.id for case in held_out}
@@ -77,16 +76,12 @@ def hold_out(units: Sequence[Unit], share: float, *, purpose: str) -> tuple[Unit
 
 
 def folds_of(units: Sequence[Unit], folds: int) -> list[Unit]:
-    """``folds`` sets of cases, whole units each, numbers of masks as even as possible (largest unit first).
-
-    Units without a mask are in none of them.
-    """
+    """Return ``folds`` sets of whole units with masks, balanced in the number of masks (largest unit first)."""
     with_masks = [unit for unit in units if masks_in(unit)]
     if len(with_masks) < folds:
         raise HebbsegError(
-            f"folds={folds}, but the cases with masks are only {len(with_masks)} separate groups or cases "
-            f"({sum(map(masks_in, with_masks))} masks), and none may be divided. Take folds={max(2, len(with_masks))} "
-            "or fewer, or a hold-out (few-label protocol)."
+            f"folds={folds}, but only {len(with_masks)} separate groups or cases have masks ({sum(map(masks_in, with_masks))} "
+            f"masks). Use folds={max(2, len(with_masks))} or fewer, or the few-label protocol."
         )
     parts: list[Unit] = [[] for _ in range(folds)]
     counts = [0] * folds
@@ -99,7 +94,7 @@ def folds_of(units: Sequence[Unit], folds: int) -> list[Unit]:
 
 @dataclass(frozen=True, kw_only=True)
 class Regime:
-    """How many cases are labelled: a share or a number, and the text both are written as."""
+    """The label regime: a fraction or a number of labelled cases, and its text."""
 
     text: str
     share: Fraction | None
@@ -107,7 +102,7 @@ class Regime:
 
     @classmethod
     def parse(cls, labelled: str | float) -> "Regime":
-        # Decimal text to exact fractions: in floating point 7 % of 100 is 7.000000000000001, and its ceiling 8.
+        # Exact fractions: in floating point, 7 % of 100 is 7.000000000000001, rounded up to 8.
         text = str(labelled).strip()
         try:
             if text.endswith("%"):
@@ -126,8 +121,8 @@ class Regime:
         except (ValueError, ZeroDivisionError):
             pass
         raise HebbsegError(
-            f"labelled={labelled!r}: allowed are a share of the training masks from 0% to 100%, as in 10% or 0.1, or a "
-            "whole number of cases, as in 8."
+            f"labelled={labelled!r}: allowed are a fraction of the training masks from 0% to 100% (such as 10% or 0.1) "
+            "or a number of cases (such as 8)."
         )
 
     @property
@@ -135,11 +130,11 @@ class Regime:
         return self.number == 0
 
     def count(self, available: int, source: str) -> int:
-        """ceil(r · N / 100), or the number asked for."""
+        """Return the number of labelled cases, ceil(share · available) or the given number."""
         count = math.ceil(self.share * available) if self.share is not None else self.number
         if count is None or count > available or (count == 0 and not self.is_nothing):
             raise HebbsegError(
-                f"{source}: labelled={self.text}, but the training side has {available} cases with a mask. Add masks, "
-                "ask for fewer, or take a smaller test or validation share (test=0 for none)."
+                f"{source}: labelled={self.text}, but the training set has {available} cases with masks. Add masks, "
+                "request fewer labelled cases, or reduce the test or validation set (test=0 for none)."
             )
         return count

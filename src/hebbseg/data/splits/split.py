@@ -1,4 +1,4 @@
-"""Who is trained on and who is tested: drawn once, saved, hashed, the same on every machine."""
+"""Data splits: labelled, unlabelled, validation and test cases; reproducible, saved and hashed."""
 
 import hashlib
 import json
@@ -18,10 +18,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCases:
-    """All that code which trains or selects may know: ids of cases, none of them a test case.
+    """Case ids for training and model selection; never test cases.
 
-    ``labelled`` is in drawing order, so that a smaller regime is its beginning; ``unlabelled`` (images whose masks are
-    missing or not to be looked at) and ``validation`` are sorted.
+    ``labelled`` is in drawing order, so smaller label regimes are prefixes of larger ones. ``unlabelled`` (images whose
+    masks are missing or hidden) and ``validation`` are sorted.
     """
 
     labelled: tuple[str, ...]
@@ -30,13 +30,13 @@ class TrainingCases:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """Every image that may be learned from, with or without its mask, sorted."""
+        """Return all training images, labelled and unlabelled, sorted."""
         return tuple(sorted((*self.labelled, *self.unlabelled)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """How a split came about. ``grouped``: no group (patient, subject) has cases on two sides."""
+    """How a split was drawn. ``grouped``: no group (patient, subject) is in more than one set."""
 
     source: str
     protocol: str
@@ -51,7 +51,7 @@ class Provenance:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Training cases and test cases. Training code is handed ``split.training`` and never the split itself."""
+    """Training cases and test cases. Training code receives only ``split.training``."""
 
     training: TrainingCases
     test: tuple[str, ...]
@@ -59,7 +59,7 @@ class Split:
 
     @property
     def hash(self) -> str:
-        """sha256 of everything in the split: two runs with the same hash saw the same cases in the same roles."""
+        """Return the sha256 of the split: runs with the same hash use the same cases in the same roles."""
         text = json.dumps(self._content(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -68,7 +68,7 @@ class Split:
 
     @classmethod
     def load(cls, path: str | Path) -> "Split":
-        """Reads a saved split and checks that nobody has changed it since."""
+        """Read a saved split and verify its hash."""
         path = Path(path)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -77,25 +77,20 @@ class Split:
             split = cls(training=TrainingCases(**training), test=tuple(content["test"]), provenance=Provenance(**provenance))
             stated = content["hash"]
         except FileNotFoundError:
-            raise HebbsegError(f"{path}: there is no such file. A split is written to split.json by training.") from None
+            raise HebbsegError(f"{path}: no such file. Training writes the split to split.json.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HebbsegError(
-                f"{path}: this is not a split of ours ({type(error).__name__}: {error}). Draw it again, or restore it."
+                f"{path}: not a valid split file ({type(error).__name__}: {error}). Restore it, or draw a new split."
             ) from error
         if split.hash != stated:
             raise HebbsegError(
-                f"{path}: the hash in the file is {str(stated)[:12]}…, but its content hashes to {split.hash[:12]}…: "
-                "it was changed after it was written. Restore the file, or draw a new split; the two don't compare."
+                f"{path}: the file was changed after it was written (stored hash {str(stated)[:12]}…, actual hash "
+                f"{split.hash[:12]}…). Restore it, or draw a new split; results of the two are not comparable."
             )
         return split
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "provenance": asdict(self.provenance),
-            "training": asdict(self.training),
-            "test": self.test,
-        }
+        return {"format": FORMAT, "provenance": asdict(self.provenance), "training": asdict(self.training), "test": self.test}
 
 
 def make_split(
@@ -109,29 +104,29 @@ def make_split(
     validation: float | None = None,
     test: str | float = "auto",
 ) -> Split:
-    """Draws a split. No mask is opened.
+    """Draw a split without reading any mask.
 
-    The sides are drawn by group, so that no patient is on two of them; a case without a group is its own. Only cases
-    with a mask are labelled, validation or test; those without are unlabelled training images, unless their group is
-    on another side: then they are left out and a note says so. If all masks belong to one group there is no way to
-    keep it together: the cases are drawn one by one, ``grouped`` is False and a note says what that means.
+    Cases are drawn by group, so that no patient is in two sets. Only cases with masks become labelled, validation or
+    test cases; the others are unlabelled training images, or are excluded (with a note) if their group is in another
+    set. If all masks belong to one group, cases are drawn individually, ``grouped`` is False and a note is added.
 
     Args:
-        labelled: ``"10%"`` or 0.1 (a share of the training cases with masks, rounded up) or ``"8"`` or 8 (a number).
-            For one seed the regimes are nested: 1 % ⊂ 2 % ⊂ 5 %. 0 gives a split for stage 1 alone.
-        seed: another draw.
-        protocol: ``"few-label"`` (no validation), ``"paper"`` (folds, and a tenth of the training cases validates) or
-            ``"selection"`` (for choosing settings: the published test side is left out altogether, and seed k tests on
-            fold k mod ``folds`` of the training side, 5 folds unless told otherwise).
-        folds, fold: test on fold number ``fold`` (0 … folds − 1, default 0) of ``folds``. The paper protocol has 10
-            folds, 5 for volumes, unless told otherwise.
-        validation: share of the training cases with masks that is kept for selection; default by protocol.
-        test: ``"auto"`` (folds if there are any, else the published test side, else 20 %), ``"official"``, or a share
-            (0 for none).
+        source: the data set.
+        labelled: ``"10%"`` or 0.1 (fraction of the training cases with masks, rounded up), or ``"8"`` or 8 (number).
+            For one seed, the label regimes are nested: 1 % ⊂ 2 % ⊂ 5 %. 0 returns a split for stage 1 only.
+        seed: random seed.
+        protocol: ``"few-label"`` (no validation set), ``"paper"`` (cross-validation with a 10 % validation set) or
+            ``"selection"`` (for choosing settings: the published test set is excluded, and seed k tests on fold
+            k mod ``folds`` of the training set; default 5 folds).
+        folds: number of cross-validation folds; the paper protocol defaults to 10, or 5 for volumes.
+        fold: test fold, 0 … folds − 1; default 0.
+        validation: fraction of the training cases with masks used for validation; default by protocol.
+        test: ``"auto"`` (the test fold if ``folds`` is set, else the published test set, else 20 %), ``"official"``, or
+            a fraction (0 for none).
     """
     regime = Regime.parse(labelled)
     if protocol not in PROTOCOLS:
-        raise HebbsegError(f"protocol={protocol!r} is unknown. {did_you_mean(protocol, PROTOCOLS)}")
+        raise HebbsegError(f"Unknown protocol={protocol!r}. {did_you_mean(protocol, PROTOCOLS)}")
     if protocol == "paper" and folds is None and test == "auto":
         folds = 5 if source.spatial_dims == 3 else 10
     if protocol == "selection":
@@ -149,8 +144,8 @@ def make_split(
     if not any(case.has_mask for case in cases):
         if not regime.is_nothing:
             raise HebbsegError(
-                f"{source.name}: none of the {len(cases)} cases has a mask, so there is nothing to train or test a "
-                "segmenter on. Add masks, or learn from the images alone with `hebbseg pretrain` (labelled=0)."
+                f"{source.name}: none of the {len(cases)} cases has a mask, so a segmenter can be neither trained nor "
+                "tested. Add masks, or pre-train on the images with `hebbseg pretrain` (labelled=0)."
             )
         test = "official" if any(case.subset == "test" for case in cases) else 0.0
         folds, fold, validation = None, None, 0.0
@@ -186,32 +181,28 @@ def make_split(
 
 def _check_options(folds: int | None, fold: int | None, validation: float, test: str | float) -> None:
     if isinstance(test, str) and test not in ("auto", "official"):
-        raise HebbsegError(f"test={test!r}: allowed are 'auto', 'official', or a share from 0 to below 1.")
+        raise HebbsegError(f"test={test!r}: allowed are 'auto', 'official', or a fraction from 0 to below 1.")
     for name, share in (("validation", validation), ("test", test)):
         if not isinstance(share, str) and not 0 <= share < 1:
-            raise HebbsegError(f"{name}={share}: allowed is a share of the cases from 0 to below 1, as in {name}=0.2.")
+            raise HebbsegError(f"{name}={share}: allowed is a fraction of the cases from 0 to below 1, such as {name}=0.2.")
     if folds is None:
         if fold is not None:
-            raise HebbsegError(f"fold={fold}: of how many? Say so, as in folds=10.")
+            raise HebbsegError(f"fold={fold} is given without folds. Set the number of folds, such as folds=10.")
     elif test != "auto":
-        raise HebbsegError(f"folds={folds} and test={test!r}: a fold is the test side already. Leave one of them out.")
+        raise HebbsegError(f"folds={folds} and test={test!r} cannot be combined: the fold is the test set. Remove one of them.")
     elif folds < 2 or fold is None or not 0 <= fold < folds:
-        raise HebbsegError(f"folds={folds}, fold={fold}: allowed are folds from 2 on, and fold from 0 to folds - 1.")
+        raise HebbsegError(f"folds={folds}, fold={fold}: allowed are folds ≥ 2 and fold from 0 to folds − 1.")
 
 
 def _test_side(
-    name: str,
-    cases: list[Case],
-    folds: int | None,
-    fold: int | None,
-    test: str | float,
-    seed: int,
-    notes: list[str],
+    name: str, cases: list[Case], folds: int | None, fold: int | None, test: str | float, seed: int, notes: list[str]
 ) -> tuple[list[Case], list[Case], str]:
-    """Training side, test side, and in words how they were told apart."""
+    """Return the training set, the test set and how the test set was chosen."""
     published = [case for case in cases if case.subset == "test"]
     if test == "official" and not published:
-        raise HebbsegError(f"{name}: test='official', but no case is marked as one. Take a share, as in test=0.2.")
+        raise HebbsegError(
+            f"{name}: test='official', but the data set has no published test set. Use a fraction, such as test=0.2."
+        )
     if folds is not None and fold is not None:
         parts = folds_of(drawn_units(cases, seed=seed, purpose="test", notes=notes), folds)
         held = {case.id for case in parts[fold]}
@@ -243,7 +234,7 @@ def _with_masks(side: list[Case], what: str, notes: list[str]) -> tuple[str, ...
 
 
 def _keeps_groups(training: list[Case], validation: list[Case], test: list[Case], how: str, notes: list[str]) -> bool:
-    """Whether every group is on one side only; notes name a published split's groups, or say that none are known."""
+    """Return whether every group is in one set only; add notes on shared or unknown groups."""
     if all(case.group is None for case in (*training, *validation, *test)):
         notes.append("No groups (patients) are known: every case counted as its own.")
     sides = [{case.group for case in side if case.group is not None} for side in (training, validation, test)]

@@ -1,4 +1,4 @@
-"""Who carries tasks out: processes on this machine, or a Ray cluster. One interface."""
+"""Common interface of the executors: processes on this machine, or a Ray cluster."""
 
 import os
 from typing import Protocol
@@ -9,46 +9,40 @@ EXECUTORS = ("local", "ray")
 
 
 class Executor(Protocol):
-    """Carries out tasks side by side. A task is given once; what to do when its worker is lost is the caller's choice."""
+    """Executes tasks in parallel. It does not retry: if a worker is lost, the caller decides."""
 
     @property
     def slots(self) -> int:
-        """How many tasks may be under way at once; may change with the cluster."""
+        """Number of tasks that can run in parallel; can change with the cluster."""
         ...
 
     def submit(self, task: Task) -> None: ...
 
     def wait(self, timeout_s: float) -> list[tuple[Task, Outcome]]:
-        """What has ended since; returns after ``timeout_s`` at the latest."""
+        """Return the tasks that have ended since the last call, after ``timeout_s`` at the latest."""
         ...
 
     def ask_to_stop(self) -> None:
-        """Asks every task under way to save its state and end; `wait` gives their outcomes."""
+        """Ask every running task to save its state and stop; `wait` returns their outcomes."""
         ...
 
     def close(self) -> None:
-        """Ends all workers, at once."""
+        """Kill all workers."""
         ...
 
 
 def cores() -> int:
-    """Processor cores this process may use."""
+    """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_per_job(jobs: int) -> int:
-    """So that all jobs together keep every core busy and none twice; OMP_NUM_THREADS, where set, decides instead."""
+    """Return OMP_NUM_THREADS if it is set, else the number of cores per job."""
     return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // jobs))
 
 
 def make_executor(name: str, *, jobs: int | None, address: str | None, cpus_per_run: float, gpus_per_run: float) -> Executor:
-    """The executor of that name.
-
-    Args:
-        jobs: tasks at a time; default one locally, and what the cluster has room for with Ray.
-        address: of a running Ray cluster, or None for a new one on this machine.
-        cpus_per_run, gpus_per_run: what Ray keeps free for each.
-    """
+    """Return the executor of that name; for the arguments, see `RayExecutor`. Local jobs default to one."""
     if name == "ray":
         from hebbseg.experiments.executors.ray import RayExecutor
 

@@ -1,4 +1,4 @@
-"""Worker processes on this machine: each imports torch once and then carries out one task after the other."""
+"""Worker processes on this machine; each imports torch once and executes one task after another."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ WATCH_EVERY_S = 0.5
 
 
 class LocalExecutor:
-    """A pool of ``jobs`` processes with ``threads`` threads each. One that dies is replaced when the next task comes."""
+    """A pool of ``jobs`` processes with ``threads`` threads each. A process that dies is replaced at the next task."""
 
     def __init__(self, *, jobs: int, threads: int) -> None:
         self.slots = jobs
@@ -27,7 +27,7 @@ class LocalExecutor:
         alive = [worker for worker in self._idle if worker.process.is_alive()]
         worker = alive.pop() if alive else _Worker(self.threads)
         self._idle = alive
-        with suppress(OSError):  # it has died this moment; `wait` will find that out
+        with suppress(OSError):  # the worker just died, which `wait` detects
             worker.connection.send(task)
         self._busy[worker] = task
 
@@ -41,7 +41,7 @@ class LocalExecutor:
             task = self._busy.pop(worker)
             outcome = worker.result()
             if outcome.status in ("lost", "stopped"):
-                worker.end()  # one that was told to end has saved its task, and is still there
+                worker.end()  # a stopped worker has saved its task and is still alive
             else:
                 self._idle.append(worker)
             ended.append((task, outcome))
@@ -58,14 +58,14 @@ class LocalExecutor:
 
 
 class _Worker:
-    """One process and the pipe to it."""
+    """A process and the pipe to it."""
 
     def __init__(self, threads: int) -> None:
         context = get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_work, args=(theirs, threads, os.getpid()), daemon=True)
+        self.connection, worker_end = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_work, args=(worker_end, threads, os.getpid()), daemon=True)
         self.process.start()
-        theirs.close()  # so that the pipe ends when the worker does
+        worker_end.close()  # so that the pipe closes when the worker ends
 
     def end(self) -> None:
         self.process.kill()
@@ -82,8 +82,8 @@ class _Worker:
         self.process.join()
         code = self.process.exitcode
         if code == -signal.SIGTERM:
-            return Outcome(status="stopped", message="stopped before it had begun")
-        return Outcome(status="lost", message=f"its worker process ended ({_in_words(code)})")
+            return Outcome(status="stopped", message="stopped before it started")
+        return Outcome(status="lost", message=f"the worker process ended ({_in_words(code)})")
 
 
 def _in_words(code: int | None) -> str:
@@ -94,8 +94,8 @@ def _in_words(code: int | None) -> str:
 
 
 def _work(connection: Connection, threads: int, driver: int) -> None:
-    """A worker's life: tasks from the pipe until it ends."""
-    # Ctrl-C on the terminal goes to the driver alone, which asks each worker once.
+    """Execute tasks from the pipe until it closes."""
+    # Ctrl-C in the terminal reaches only the driver, which asks each worker once.
     os.setsid()
     threading.Thread(target=end_with, args=(driver,), daemon=True).start()
     os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
@@ -111,7 +111,7 @@ def _work(connection: Connection, threads: int, driver: int) -> None:
 
 
 def end_with(driver: int) -> None:
-    """End this process when the driver is gone: a new driver may resume the same run."""
+    """End this process when the driver ends, as a new driver may resume the same run."""
     while os.getppid() == driver:
         time.sleep(WATCH_EVERY_S)
     os._exit(1)

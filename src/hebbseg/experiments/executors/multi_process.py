@@ -1,4 +1,4 @@
-"""A task whose run takes several processes: a program of its own, which Fabric can start once for every device.
+"""Tasks with several processes: a separate program, which Fabric can start once per device.
 
 python -m hebbseg.experiments.executors.multi_process TASK
 """
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from hebbseg.errors import HebbsegError
@@ -17,12 +18,12 @@ from hebbseg.experiments.executors.local import end_with
 from hebbseg.experiments.tasks import Task, perform
 from hebbseg.training.interrupt import Interrupted, interrupt_requests
 
-LOOK_EVERY_S = 0.5
+POLL_S = 0.5
 STOPPED = 130
 
 
-def perform_apart(task: Task) -> None:
-    """Does the task in further processes and waits for them; their output goes to the task's log."""
+def perform_in_processes(task: Task) -> None:
+    """Execute the task in new processes and wait for them; their output goes to the task's log."""
     with tempfile.TemporaryDirectory() as folder, task.log.open("a", encoding="utf-8") as log:
         path = Path(folder) / "task.pickle"
         path.write_bytes(pickle.dumps(task))
@@ -30,23 +31,17 @@ def perform_apart(task: Task) -> None:
         with interrupt_requests() as request:
             process = subprocess.Popen(command, stdout=log, stderr=log)
             asked = False
-            while (code := _ended(process)) is None:
+            while (code := process.poll()) is None:
                 if request.made and not asked:
                     process.send_signal(signal.SIGINT)
                     asked = True
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=POLL_S)
     if code == STOPPED:
-        raise Interrupted("Stopped; everything up to the last checkpoint is saved.")
+        raise Interrupted("Stopped. Training resumes from the last checkpoint.")
     if code:
-        raise HebbsegError(
-            f"its {task.settings.hardware.devices} × {task.settings.hardware.num_nodes} processes ended with exit code {code}"
-        )
-
-
-def _ended(process: "subprocess.Popen[bytes]") -> int | None:
-    try:
-        return process.wait(timeout=LOOK_EVERY_S)
-    except subprocess.TimeoutExpired:
-        return None
+        hardware = task.settings.hardware
+        raise HebbsegError(f"the run ({hardware.devices} × {hardware.num_nodes} processes) ended with exit code {code}")
 
 
 if __name__ == "__main__":

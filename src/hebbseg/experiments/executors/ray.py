@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster, running or new. Ray is imported here and nowhere else."""
+"""Tasks on a Ray cluster, existing or new."""
 
 import socket
 from typing import Any
@@ -10,29 +10,29 @@ CONNECT_S = 5.0
 
 
 class RayExecutor:
-    """Tasks as Ray tasks; Ray chooses the machine, keeps the cores and GPUs free, and says when a worker is lost.
+    """Submits tasks to Ray, which chooses the machine and reserves cores and GPUs.
 
-    Every machine must see the folder of the grid and the data under the same path.
+    The output folder and the data must have the same path on every machine.
 
     Args:
-        jobs: tasks at a time; default what the cluster has room for. More than that lets an autoscaler add machines.
-        address: of a running cluster (``auto`` finds the one of this machine), or None for a new one, here, which ends
+        jobs: number of parallel tasks; default what the cluster has resources for. With more, an autoscaler adds machines.
+        address: of a running cluster (``auto`` finds the one on this machine), or None for a new local one, which ends
             with this process.
-        cpus_per_run, gpus_per_run: kept free for each task; torch uses as many threads as cores.
+        cpus_per_run, gpus_per_run: reserved for each task; torch uses one thread per core.
     """
 
     def __init__(self, *, jobs: int | None, address: str | None, cpus_per_run: float, gpus_per_run: float) -> None:
         try:
             import ray
         except ImportError:
-            raise HebbsegError("--executor ray: Ray is not installed; `pip install hebbseg[cluster]`.") from None
+            raise HebbsegError("--executor ray: Ray is not installed. Run `pip install hebbseg[cluster]`.") from None
         self._ray = ray
         self._jobs = jobs
         self._share = {"CPU": cpus_per_run, "GPU": gpus_per_run}
-        _refuse_silence(address)
+        _check_connection(address)
         try:
             ray.init(
-                # None would mean the last cluster that was started on this machine, though it may be gone.
+                # None would select the last cluster started on this machine, which may no longer run.
                 address=address or "local",
                 log_to_driver=False,
                 logging_level="error",
@@ -40,11 +40,11 @@ class RayExecutor:
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise HebbsegError(
-                f"--address {address}: no Ray cluster lets us in there ({error}). Start one with `ray start --head`, or leave "
-                "--address out for a new one on this machine. If it runs with token authentication, this process needs its "
-                "token, too: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE (docs/experiments.md)."
+                f"--address {address}: cannot connect to a Ray cluster ({error}). Start one with `ray start --head`, or omit "
+                "--address to start one on this machine. A cluster with token authentication needs RAY_AUTH_MODE=token and "
+                "RAY_AUTH_TOKEN_PATH=FILE in this environment (docs/experiments.md)."
             ) from None
-        # What a lost worker's run needs is to be resumed, which is the caller's to do: Ray itself repeats nothing.
+        # No retries by Ray: the caller resumes the run of a lost worker.
         remote = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus_per_run, max_retries=0)
         self._carry_out: Any = remote(carry_out)
         self._running: dict[Any, Task] = {}
@@ -53,12 +53,12 @@ class RayExecutor:
             self.close()
             raise HebbsegError(
                 f"--cpus-per-run {cpus_per_run:g} --gpus-per-run {gpus_per_run:g}: the cluster has {has['CPU']:g} cores and "
-                f"{has['GPU']:g} GPUs in all. Ask for less, or add machines (and then give --jobs)."
+                f"{has['GPU']:g} GPUs in total. Reserve fewer, or set --jobs and add machines."
             )
 
     @property
     def slots(self) -> int:
-        # At least one: where all machines are lost for now, it waits in Ray's queue for the next.
+        # At least one: without any machine, the task waits in Ray's queue for the next.
         return self._jobs or max(1, self._room())
 
     def _room(self) -> int:
@@ -74,7 +74,7 @@ class RayExecutor:
 
     def ask_to_stop(self) -> None:
         for reference in self._running:
-            self._ray.cancel(reference)  # arrives in the worker as Ctrl-C does
+            self._ray.cancel(reference)  # acts like Ctrl-C in the worker
 
     def close(self) -> None:
         for reference in self._running:
@@ -85,16 +85,16 @@ class RayExecutor:
         try:
             outcome = self._ray.get(reference)
         except self._ray.exceptions.TaskCancelledError:
-            return Outcome(status="stopped", message="stopped before it had begun")
+            return Outcome(status="stopped", message="stopped before it started")
         except self._ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[0]
-            return Outcome(status="lost", message=f"its Ray worker was lost ({type(error).__name__}: {reason})")
+            return Outcome(status="lost", message=f"the Ray worker was lost ({type(error).__name__}: {reason})")
         assert isinstance(outcome, Outcome)
         return outcome
 
 
-def _refuse_silence(address: str | None) -> None:
-    """Says at once that nothing listens at HOST:PORT; Ray itself waits for minutes."""
+def _check_connection(address: str | None) -> None:
+    """Raise an error at once if HOST:PORT does not answer; Ray would wait for minutes."""
     host, colon, port = (address or "").rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
         return
@@ -102,6 +102,6 @@ def _refuse_silence(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
     except OSError as error:
         raise HebbsegError(
-            f"--address {address}: nothing answers there ({error}). Start a cluster with `ray start --head --port {port}`, or "
-            "leave --address out for a new one on this machine."
+            f"--address {address}: no connection ({error}). Start a cluster with `ray start --head --port {port}`, or omit "
+            "--address to start one on this machine."
         ) from None

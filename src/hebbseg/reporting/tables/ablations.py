@@ -1,4 +1,4 @@
-"""Tables of the ablations: temperature, variants of the rule, linear probe, and what stage 1 did to each layer."""
+"""Ablation tables: temperature, linear probe and stage-1 diagnostics."""
 
 import json
 from collections.abc import Callable
@@ -7,22 +7,12 @@ from pathlib import Path
 from hebbseg.reporting.comparison import Comparison
 from hebbseg.reporting.published import CAUTION, published
 from hebbseg.reporting.statistics import mean_interval
-from hebbseg.reporting.tables.comparisons import MEANS, metric_table, published_cell, regime_heading
-from hebbseg.reporting.tables.table import (
-    EMPTY,
-    Cell,
-    Row,
-    Table,
-    estimate_cell,
-    file_name,
-    marked,
-    number_cell,
-    text_cell,
-)
+from hebbseg.reporting.tables.comparisons import MEANS, PAIRED, published_cell, regime_heading
+from hebbseg.reporting.tables.table import EMPTY, Cell, Row, Table, estimate_cell, file_name, marked, number_cell, text_cell
 
 
 def temperatures(comparison: Comparison) -> list[tuple[float, str]]:
-    """(t, label) of the arms that have one, small to large; an arm without a softmax has none."""
+    """Return (t, label) of the arms with a softmax temperature, in ascending order."""
     found = [
         (float(comparison.setting(label, "temperature")), label)
         for label in comparison.labels
@@ -34,49 +24,41 @@ def temperatures(comparison: Comparison) -> list[tuple[float, str]]:
 
 
 def temperature_table(comparison: Comparison) -> Table:
-    """Dice by temperature, its paired difference to the baseline, and the paper's column."""
-    theirs = {round(1 / float(row.method), 4): row for row in published("temperature", comparison.dataset)}
-    percent = next(iter(theirs.values())).percent if theirs else 0
+    """Return Dice by temperature, its paired difference to the baseline, and the published Dice."""
+    published_by_t = {round(1 / float(row.method), 4): row for row in published("temperature", comparison.dataset)}
+    percent = next(iter(published_by_t.values())).percent if published_by_t else 0
     several = len({comparison.arm(label) for _, label in temperatures(comparison)}) > 1
     rows = []
     for t, label in temperatures(comparison):
         other = comparison.partner(label, comparison.baseline)
-        cells = [
-            Cell(text=f"{t:.3g}", sort=t, numbers={"": t}),
-            Cell(text=f"{1 / t:.3g}", sort=1 / t, numbers={"": 1 / t}),
-        ]
+        cells = [Cell(text=f"{value:.3g}", sort=value, numbers={"": value}) for value in (t, 1 / t)]
         cells += [text_cell(comparison.arm(label))] if several else []
         for regime in comparison.regimes:
             difference = None if other is None else comparison.difference(label, other, regime)
             cells.append(estimate_cell(comparison.estimate(label, regime, "dice"), scale=100))
             cells.append(estimate_cell(None if difference is None else difference.estimate, scale=100, sign=True))
-        if theirs:
-            row = theirs.get(round(t, 4))
+        if published_by_t:
+            row = published_by_t.get(round(t, 4))
             cells.append(EMPTY if row is None else published_cell(row, "dice"))
         rows.append(Row(cells=tuple(cells)))
     first = 3 if several else 2
     headings = [
         text for regime in comparison.regimes for text in (regime_heading(regime), f"{regime_heading(regime)}: difference")
     ]
-    headings += [f"published, {percent:g} %"] if theirs else []
+    headings += [f"published, {percent:g} %"] if published_by_t else []
     ours = range(first, first + 2 * len(comparison.regimes), 2)
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "temperature"),
-        title=f"Dice (%) on {comparison.dataset}, by temperature t of the softmax",
+        title=f"Dice (%) on {comparison.dataset} by softmax temperature t",
         note=f"{MEANS} Differences to {comparison.baseline} are paired by fold and seed."
-        + (" The last column is published (Ciampi et al.), measured under another protocol: context only." if theirs else ""),
+        + (" Last column: published (Ciampi et al.) under a different protocol, for reference." if published_by_t else ""),
         columns=("t", "K = 1/t", *(["arm"] if several else []), *headings),
         rows=marked(rows, ours, higher_is_better=True),
     )
 
 
-def variants_table(comparison: Comparison) -> Table:
-    """Rules and their forms for transposed convolutions, by regime."""
-    return metric_table(comparison, "dice", published_as="variants")
-
-
 def probe_table(comparison: Comparison) -> Table:
-    """Dice that one linear layer reads from the frozen features of each level."""
+    """Return the Dice of a linear layer on the frozen features of each level."""
     levels = _levels(comparison)
     several = len(comparison.regimes) > 1
     rows = []
@@ -90,7 +72,7 @@ def probe_table(comparison: Comparison) -> Table:
                 values = [run.levels[level] for run in runs if level in run.levels]
                 cells.append(estimate_cell(mean_interval(values) if values else None, scale=100))
             rows.append(Row(cells=tuple(cells)))
-    theirs = [
+    published_rows = [
         Row(
             cells=(
                 text_cell(f"{row.method}, published"),
@@ -103,18 +85,18 @@ def probe_table(comparison: Comparison) -> Table:
         for row in (published("probe", comparison.dataset) if levels else [])
     ]
     first = 2 if several else 1
-    said = " The published probe reads one layer, shown in the last column." if theirs else ""
+    published_note = f" {CAUTION} The published probe uses a single layer, shown in the last column." if published_rows else ""
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "probe"),
-        title=f"Linear probe on {comparison.dataset}: Dice (%) by feature map",
-        note=f"{MEANS} Best in bold, second underlined.{' ' + CAUTION if theirs else ''}{said}",
+        title=f"Linear probe on {comparison.dataset}: Dice (%) by level",
+        note=f"{MEANS} Best in bold, second underlined.{published_note}",
         columns=("arm", *(["labelled"] if several else []), *levels),
-        rows=marked([*rows, *theirs], range(first, first + len(levels)), higher_is_better=True),
+        rows=marked([*rows, *published_rows], range(first, first + len(levels)), higher_is_better=True),
     )
 
 
 def probe_difference_table(comparison: Comparison) -> Table:
-    """The same Dice less that of the baseline, paired by fold and seed."""
+    """Return the paired difference in linear-probe Dice to the baseline."""
     levels = _levels(comparison)
     several = len(comparison.regimes) > 1
     rows = []
@@ -127,8 +109,8 @@ def probe_difference_table(comparison: Comparison) -> Table:
                 rows.append(Row(cells=tuple(cells)))
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "probe-paired"),
-        title=f"Linear probe on {comparison.dataset}: difference to {comparison.baseline}, paired by fold and seed",
-        note="Percentage points of Dice, mean of the paired differences with its 90 % t-interval.",
+        title=f"Linear probe on {comparison.dataset}: paired difference to {comparison.baseline} (Dice points)",
+        note=PAIRED,
         columns=("arm", *(["labelled"] if several else []), *levels),
         rows=tuple(rows),
     )
@@ -139,7 +121,7 @@ def _levels(comparison: Comparison) -> list[str]:
 
 
 def diagnostics_table(folder: Path, name: str) -> Table:
-    """pretrain.json of one run: how far each layer moved, who wins, how alike its filters are."""
+    """Return the stage-1 diagnostics of one run by layer, from pretrain.json."""
     layers = json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))
     columns: dict[str, tuple[str, Callable[[float], Cell]]] = {
         "units": ("units", lambda value: number_cell(value, 0)),
@@ -160,10 +142,10 @@ def diagnostics_table(folder: Path, name: str) -> Table:
     ]
     return Table(
         name=file_name(name, "diagnostics"),
-        title="Stage 1, layer by layer",
-        note="One run. moved: how far the weights went, relative to their length. effective units: how many take part in "
-        "learning; 1 would mean that one unit wins everything. mean |cos|: how alike filters are, 0 to 1. effective rank: "
-        "how many directions they span.",
+        title="Stage-1 diagnostics by layer",
+        note="One run. moved: norm of the weight change relative to the norm of the initial weights. effective units: number "
+        "of units that take part in learning (1: a single unit always wins). mean |cos|: mean absolute cosine similarity of "
+        "filters (0: orthogonal, 1: identical). effective rank: of the filter matrix. norm: mean norm of a filter.",
         columns=("layer", *(heading for heading, _ in columns.values())),
         rows=tuple(rows),
     )

@@ -1,4 +1,4 @@
-"""Tables that compare arms: by regime, against the baseline, by rank, by what labels are worth."""
+"""Tables that compare arms: metrics by label regime, paired differences, ranks and label efficiency."""
 
 import math
 from collections.abc import Sequence
@@ -21,15 +21,16 @@ from hebbseg.reporting.tables.table import (
     text_cell,
 )
 
-# Metric → name, factor, decimals, whether more is better.
+# Metric → name, factor, decimals, whether higher is better.
 SHOWN: dict[str, tuple[str, float, int, bool]] = {
     "dice": ("Dice (%)", 100.0, 1, True),
     "jaccard": ("Jaccard (%)", 100.0, 1, True),
     "hd95": ("95HD", 1.0, 1, False),
     "asd": ("ASD", 1.0, 2, False),
-    "dice_pooled": ("pooled Dice (%)", 100.0, 1, True),
+    "dice_pooled": ("Pooled Dice (%)", 100.0, 1, True),
 }
-MEANS = "Mean over folds and seeds ± half of the 90 % t-interval, n runs."
+MEANS = "Mean over folds and seeds ± half-width of the 90 % t-interval, n runs."
+PAIRED = "Mean difference in percentage points, paired by fold and seed, ± half-width of the 90 % t-interval, n pairs."
 ARROWS = {1: "↑ ", 0: "→ ", -1: "↓ "}
 
 
@@ -39,14 +40,14 @@ def metric_name(comparison: Comparison, metric: str) -> str:
 
 
 def regime_heading(regime: str) -> str:
-    """``"10%"`` → ``"10 %"``; a number of masks says so."""
+    """``"10%"`` → ``"10 %"``, ``"8"`` → ``"8 masks"``."""
     if regime.isdigit():
         return f"{regime} masks"
     return f"{regime[:-1]} %" if regime.endswith("%") else regime
 
 
 def metric_table(comparison: Comparison, metric: str, published_as: str | None = "sota") -> Table:
-    """Arms by regimes, best bold and second underlined, then the rows of a published table for the same regimes."""
+    """Return a metric by arm and label regime, followed by the published results for the same regimes."""
     _, scale, decimals, higher = SHOWN[metric]
     rows = [
         Row(
@@ -60,15 +61,15 @@ def metric_table(comparison: Comparison, metric: str, published_as: str | None =
         )
         for label in comparison.labels
     ]
-    theirs = [] if published_as is None else _published_rows(comparison, metric, published_as)
+    published_rows = [] if published_as is None else _published_rows(comparison, metric, published_as)
     columns = range(1, 1 + len(comparison.regimes))
     direction = "higher" if higher else "lower"
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, metric),
-        title=f"{metric_name(comparison, metric)} on {comparison.dataset}, by share of labelled training images",
-        note=f"{MEANS} Best in bold, second underlined ({direction} is better).{' ' + CAUTION if theirs else ''}",
+        title=f"{metric_name(comparison, metric)} on {comparison.dataset} by label regime",
+        note=f"{MEANS} Best in bold, second underlined ({direction} is better).{' ' + CAUTION if published_rows else ''}",
         columns=("arm", *map(regime_heading, comparison.regimes)),
-        rows=marked([*rows, *theirs], columns, higher_is_better=higher),
+        rows=marked([*rows, *published_rows], columns, higher_is_better=higher),
     )
 
 
@@ -95,7 +96,7 @@ def published_cell(row: Published, metric: str) -> Cell:
 
 
 def paired_table(comparison: Comparison) -> Table:
-    """Every arm less the baseline, paired by fold and seed, one row for each regime."""
+    """Return the paired difference of every arm to the baseline, one row per label regime."""
     rows = [
         _difference_row(label, regime, difference)
         for label, other in comparison.against_baseline()
@@ -104,9 +105,9 @@ def paired_table(comparison: Comparison) -> Table:
     ]
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "paired"),
-        title=f"Dice on {comparison.dataset}: difference to {comparison.baseline}, paired by fold and seed",
-        note="Percentage points, mean of the paired differences with its 90 % t-interval; p of Wilcoxon's signed-rank test, "
-        "two-sided, exact up to 50 pairs and not corrected for the number of comparisons.",
+        title=f"Paired difference to {comparison.baseline} on {comparison.dataset} (Dice points)",
+        note="Mean difference in percentage points, paired by fold and seed, with its 90 % t-interval (from, to). "
+        "Wilcoxon signed-rank test: two-sided, exact up to 50 pairs, not corrected for multiple comparisons.",
         columns=("arm", "labelled", "difference", "from", "to", "Wilcoxon p", "n", "note"),
         rows=tuple(rows),
     )
@@ -114,18 +115,14 @@ def paired_table(comparison: Comparison) -> Table:
 
 def _difference_row(label: str, regime: str, difference: PairedDifference) -> Row:
     estimate = difference.estimate
-    mean, n = 100 * estimate.mean, estimate.n
-    ends = (None, None) if estimate.half is None else (100 * estimate.low, 100 * estimate.high)
-    percent = regime.removesuffix("%")
+    bounds = (None, None) if estimate.half is None else (100 * estimate.low, 100 * estimate.high)
     return Row(
         cells=(
             text_cell(label),
-            Cell(text=regime_heading(regime), sort=_as_number(percent), numbers={"": regime}),
-            number_cell(mean, 1, sign=True),
-            number_cell(ends[0], 1, sign=True),
-            number_cell(ends[1], 1, sign=True),
-            EMPTY if difference.p is None else number_cell(difference.p, 3),
-            number_cell(float(n), 0),
+            Cell(text=regime_heading(regime), sort=_as_number(regime.removesuffix("%")), numbers={"": regime}),
+            *(number_cell(value, 1, sign=True) for value in (100 * estimate.mean, *bounds)),
+            number_cell(difference.p, 3),
+            number_cell(float(estimate.n), 0),
             text_cell(difference.note),
         )
     )
@@ -139,7 +136,7 @@ def _as_number(text: str) -> float | None:
 
 
 def gain_table(comparison: Comparison) -> Table:
-    """X + first stage less X, paired, with an arrow where the interval is clear of 0."""
+    """Return the paired gain of stage 1, with an arrow where the interval excludes zero."""
     rows = []
     for label, other in comparison.gains():
         cells = []
@@ -151,41 +148,42 @@ def gain_table(comparison: Comparison) -> Table:
         rows.append(Row(cells=(text_cell(f"{label} over {other}"), *cells)))
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "gain"),
-        title=f"Gain in Dice by the first stage on {comparison.dataset}, in percentage points",
-        note="Paired by fold and seed, mean ± half of the 90 % t-interval, n pairs. ↑ better, ↓ worse, → the interval holds 0.",
+        title=f"Gain from stage 1 on {comparison.dataset} (Dice points)",
+        note=f"{PAIRED} ↑ higher, ↓ lower, → the 90 % interval includes zero.",
         columns=("arm", *map(regime_heading, comparison.regimes)),
         rows=tuple(rows),
     )
 
 
 def rank_table(group: Sequence[Comparison], name: str) -> Table:
-    """Mean rank of arms that all of ``group`` have, over dataset × regime × fold × seed, where all of them were run."""
+    """Return the mean rank of the arms common to ``group`` over the blocks (dataset, regime, fold, seed) with all of them."""
     labels, cells = _ranked(group)
     counted = [(comparison, [r for r in comparison.regimes if (n, r) in cells]) for n, comparison in enumerate(group)]
     found = mean_ranks([block for c, regimes in counted for block in blocks(c, labels, regimes, "dice")])
     arms = sorted(set().union(*(comparison.labels for comparison in group)) - set(labels))
     regimes = [f"{c.dataset} {regime_heading(r)}" for c, regimes in counted for r in c.regimes if r not in regimes]
-    said = [f"Rank 1 is best; mean ± half of the 90 % t-interval over {found.blocks} blocks (dataset, regime, fold and seed)."]
-    said += [f"{found.incomplete} incomplete blocks left out."] if found.incomplete else []
-    said += [f"Friedman p {found.p:.2g}."] if found.p is not None else []
-    said += [f"Not in all blocks, so not ranked: {', '.join(arms)}."] if arms else []
-    said += [f"Not run by all of the ranked, so not counted: {', '.join(regimes)}."] if regimes else []
+    notes = ["Rank 1 is best. Mean ± half-width of the 90 % t-interval over"]
+    notes += [f"{found.blocks} blocks (dataset, label regime, fold and seed)."]
+    notes += [f"Incomplete blocks excluded: {found.incomplete}."] if found.incomplete else []
+    notes += [f"Friedman test: p = {found.p:.2g}."] if found.p is not None else []
+    notes += [f"Arms not ranked, as they lack runs: {', '.join(arms)}."] if arms else []
+    notes += [f"Label regimes excluded, as ranked arms lack runs: {', '.join(regimes)}."] if regimes else []
     ordered = sorted(found.ranks, key=lambda arm: found.ranks[arm].mean)
     rows = [Row(cells=(text_cell(arm), estimate_cell(found.ranks[arm], decimals=2))) for arm in ordered]
     return Table(
         name=file_name(name, "rank"),
         title=f"Mean rank by Dice over {', '.join(comparison.dataset for comparison, regimes in counted if regimes)}",
-        note=" ".join(said),
+        note=" ".join(notes),
         columns=("arm", "mean rank"),
         rows=marked(rows, [1], higher_is_better=False),
     )
 
 
 def _ranked(group: Sequence[Comparison]) -> tuple[list[str], frozenset[tuple[int, str]]]:
-    """The arms to rank, and the cells (number of the comparison, regime) that all of them share; none of fewer than two.
+    """Return at least two arms to rank and the cells (number of the comparison, regime) common to them, or none.
 
-    An arm that is run in one regime only (all labels) would leave hardly a cell to the others, and a regime that only the
-    baseline is run in (all labels, again) hardly an arm: of all choices, the one with the most runs to rank is taken.
+    Requiring all arms, or all regimes, could leave almost nothing to rank, as some arms or regimes (all labels) have few
+    runs. Of all choices, the one with the most runs is taken.
     """
     cells = {
         label: frozenset((n, r) for n, comparison in enumerate(group) for r in comparison.regimes if comparison.cell(label, r))
@@ -199,19 +197,18 @@ def _ranked(group: Sequence[Comparison]) -> tuple[list[str], frozenset[tuple[int
 
 
 def efficiencies(comparison: Comparison) -> list[tuple[str, LabelEfficiency]]:
-    """What each arm's labels are worth in labels of the baseline, where the baseline has a curve."""
-    answer = []
+    """Return the label efficiency of each arm, if the baseline has more than one label regime."""
+    found = []
     for label, other in comparison.against_baseline():
         baseline = curve(comparison, other)
-        for percent, values in curve(comparison, label).items():
-            found = label_efficiency(values, percent, baseline) if len(baseline) > 1 else None
-            if found is not None:
-                answer.append((label, found))
-    return answer
+        for percent, values in curve(comparison, label).items() if len(baseline) > 1 else ():
+            efficiency = label_efficiency(values, percent, baseline)
+            found += [] if efficiency is None else [(label, efficiency)]
+    return found
 
 
 def efficiency_table(comparison: Comparison) -> Table:
-    """With r % an arm reaches what the baseline needs s % for."""
+    """Return the labels the baseline needs to match each arm."""
     rows = []
     for label, found in efficiencies(comparison):
         ends = {"": found.needed, "low": found.low, "high": found.high}
@@ -239,27 +236,26 @@ def efficiency_table(comparison: Comparison) -> Table:
         )
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "label-efficiency"),
-        title=f"What labels are worth on {comparison.dataset}: labels that {comparison.baseline} needs for the same Dice",
-        note=f"{comparison.baseline}'s mean curve, made monotone, is read backwards, linearly in log(%). Interval: 90 % "
-        "bootstrap over paired folds and seeds, percentiles widened for few pairs. “<” and “>”: the answer lies "
-        f"outside the regimes that {comparison.baseline} was run with, and only that is known. Factor: needed / used."
-        + _flatness(comparison),
+        title=f"Label efficiency on {comparison.dataset}: labels {comparison.baseline} needs to reach the same Dice",
+        note=f"The mean curve of {comparison.baseline}, made monotone, is inverted (linear interpolation in log(%)). Interval: "
+        "90 % bootstrap over paired folds and seeds, expanded percentiles. “<” and “>”: outside the label regimes of "
+        f"{comparison.baseline}. Factor: labels needed / labels used.{_flatness_warning(comparison)}",
         columns=("arm", "labelled", "Dice (%)", f"{comparison.baseline} needs", "factor", "n"),
         rows=tuple(rows),
     )
 
 
-def _flatness(comparison: Comparison) -> str:
-    """A warning where more masks do not clearly help the baseline: then a little Dice is worth any number of them."""
+def _flatness_warning(comparison: Comparison) -> str:
+    """Return a warning if labels do not clearly help the baseline: small differences in Dice then give any factor."""
     for label in comparison.labels_of(comparison.baseline)[:1]:
         points = curve(comparison, label)
         fewest, most = min(points), max(points)
         if len(points) > 1 and points[fewest].keys() & points[most].keys():
             gain = paired_difference(points[most], points[fewest]).estimate
             if gain.half is not None and gain.mean <= gain.half:
-                shown = f"{shown_number(100 * gain.mean, 1, sign=True)} ± {100 * gain.half:.1f} points (n {gain.n})"
+                shown = f"{shown_number(100 * gain.mean, 1, sign=True)} ± {100 * gain.half:.1f} points (n = {gain.n})"
                 return (
-                    f" {label} gains {shown} from {fewest:g} % to {most:g} % of the labels, which is not clear of 0: factors "
-                    "mean little here."
+                    f" From {fewest:g} % to {most:g} % of the labels, {label} gains {shown}: the 90 % interval includes zero. "
+                    "Factors are not reliable here."
                 )
     return ""

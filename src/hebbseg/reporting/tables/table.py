@@ -1,4 +1,4 @@
-"""A table that knows its numbers: one object, written as HTML (by the page's template), LaTeX and CSV."""
+"""Tables of the report, written as HTML (by the template), LaTeX and CSV."""
 
 import csv
 import io
@@ -16,14 +16,12 @@ Number = float | int | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What is shown, and what is meant.
+    """A cell: the text shown and the numbers behind it.
 
     Args:
-        text: shown.
-        detail: shown small beside it: interval and n.
-        sort: what a reader sorts by; the text if None.
-        numbers: {name: number} for the CSV, "" for the column's own; the text if empty.
-        mark: best and second of a column.
+        detail: interval and n, in a smaller font.
+        sort: sort key; the text if None.
+        numbers: {name: number} for the CSV, with "" for the column itself; the text if empty.
     """
 
     text: str
@@ -35,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """``published``: numbers of the paper, not measured here."""
+    """``published``: results from the paper."""
 
     cells: tuple[Cell, ...]
     published: bool = False
@@ -47,10 +45,8 @@ class Table:
 
     Args:
         name: of its files; letters, digits and hyphens.
-        title: what it shows, with the unit.
-        note: how to read it.
+        note: legend below the table.
         columns: headings.
-        rows: as many cells each as there are columns.
     """
 
     name: str
@@ -62,16 +58,16 @@ class Table:
     def __post_init__(self) -> None:
         wrong = [len(row.cells) for row in self.rows if len(row.cells) != len(self.columns)]
         if wrong:
-            raise ValueError(f"table {self.name}: {len(self.columns)} columns and a row with {wrong[0]} cells.")
+            raise ValueError(f"table {self.name}: {len(self.columns)} columns, but a row with {wrong[0]} cells.")
 
     @property
     def word_columns(self) -> frozenset[int]:
-        """Those without a number; they are set to the left."""
+        """Columns without numbers, which are left-aligned."""
         return frozenset(i for i in range(len(self.columns)) if all(row.cells[i].sort is None for row in self.rows))
 
     @property
     def measured(self) -> bool:
-        """Whether there is a row of our own."""
+        """Whether any row is not published."""
         return any(not row.published for row in self.rows)
 
 
@@ -91,7 +87,7 @@ def number_cell(value: float | None, decimals: int = 1, suffix: str = "", *, sig
 def estimate_cell(
     estimate: Estimate | None, *, scale: float = 1.0, decimals: int = 1, sign: bool = False, before: str = ""
 ) -> Cell:
-    """A mean with its interval and n, ``scale`` times (100 for percentages)."""
+    """Return a mean with its interval and n, multiplied by ``scale`` (100 for percentages)."""
     if estimate is None:
         return EMPTY
     mean = scale * estimate.mean
@@ -99,14 +95,14 @@ def estimate_cell(
     interval = "" if half is None else f"± {half:.{decimals}f}, "
     return Cell(
         text=before + shown_number(mean, decimals, sign=sign),
-        detail=f"{interval}n {estimate.n}",
+        detail=f"{interval}n = {estimate.n}",
         sort=mean,
         numbers={"": mean, "ci90": half, "n": estimate.n},
     )
 
 
 def shown_number(value: float, decimals: int, *, sign: bool = False) -> str:
-    """A number with a true minus sign, and none before a zero."""
+    """Return a number with a typographic minus sign; zero has no sign."""
     shown = f"{value:{'+' if sign else ''}.{decimals}f}"
     if float(shown) == 0:
         shown = f"{0:.{decimals}f}"
@@ -114,8 +110,8 @@ def shown_number(value: float, decimals: int, *, sign: bool = False) -> str:
 
 
 def marked(rows: Sequence[Row], columns: Sequence[int], *, higher_is_better: bool) -> tuple[Row, ...]:
-    """Marks the best and the second of each column among our own rows, as shown: equal texts are marked alike."""
-    answer = list(rows)
+    """Mark the best and second-best value of each column, published rows excluded; ties share a mark."""
+    result = list(rows)
     for column in columns:
         shown = {
             number: round(cell.sort, 6)
@@ -127,14 +123,14 @@ def marked(rows: Sequence[Row], columns: Sequence[int], *, higher_is_better: boo
             continue
         for number, value in shown.items():
             if value in places[:2]:
-                cells = list(answer[number].cells)
+                cells = list(result[number].cells)
                 cells[column] = replace(cells[column], mark="best" if value == places[0] else "second")
-                answer[number] = replace(answer[number], cells=tuple(cells))
-    return tuple(answer)
+                result[number] = replace(result[number], cells=tuple(cells))
+    return tuple(result)
 
 
 def as_csv(table: Table) -> str:
-    """Plain numbers; what belongs to a number (its interval, its n) in columns of their own."""
+    """Return unrounded numbers, with intervals and n in separate columns."""
     parts = [list(dict.fromkeys(key for row in table.rows for key in row.cells[i].numbers)) for i in range(len(table.columns))]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -165,12 +161,12 @@ _LATEX = {
 
 
 def latex_text(text: str) -> str:
-    """Every character that LaTeX would read as a command, as itself."""
+    """Escape special characters for LaTeX."""
     return "".join(_LATEX.get(character, character) for character in text)
 
 
 def as_latex(table: Table) -> str:
-    """A floating table for a document with booktabs. Best in bold, second underlined, published in italics."""
+    """Return a LaTeX table with booktabs. Best in bold, second underlined, published in italics."""
     lines = [
         "% needs \\usepackage{booktabs}",
         r"\begin{table}[htbp]",
@@ -201,5 +197,5 @@ def _latex_row(row: Row) -> str:
 
 
 def file_name(*parts: str) -> str:
-    """A name for files from any texts: letters, digits and hyphens."""
+    """Join texts to a file name of letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(part for part in parts if part).lower()).strip("-")

@@ -1,4 +1,4 @@
-"""Every run as one row of plain numbers: what a statistics program, or another lab, starts from."""
+"""All runs as tidy CSV, one row per run, for external statistics software."""
 
 import csv
 import io
@@ -10,10 +10,9 @@ PERCENT = frozenset({"dice", "jaccard", "dice_pooled"})
 
 
 def tidy_csv(runs: Sequence[RunResult]) -> str:
-    """As CSV. Overlaps are percentages, distances are in ``unit``; what a run does not have is left empty.
+    """Return the runs as CSV: overlap metrics in percent, distances in ``unit``, missing values empty.
 
-    Axes that the recipe varies beyond regime, fold and seed have columns of their own, and so has each level of a
-    linear probe, as ``probe.LEVEL``.
+    Further axes of the recipe and each level of a linear probe (``probe.LEVEL``) have columns of their own.
     """
     axes = list(dict.fromkeys(name for run in runs for name in run.axes))
     levels = list(dict.fromkeys(name for run in runs for name in run.levels))
