@@ -40,7 +40,7 @@ def predict_large(
     uncertainty: Path | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> np.ndarray:
-    """Write the mask of a large TIFF (and optionally its uncertainty, 0 … 255) in constant memory.
+    """Write the mask of a large TIFF (and optionally its uncertainty, 0 … 255) without loading the image.
 
     Memory does not grow with the number of rows; one byte per pixel (two with uncertainty) of disk space is needed.
 

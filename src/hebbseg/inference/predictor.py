@@ -55,7 +55,7 @@ class Predictor:
         return int(self.network_options["in_channels"])
 
     def predict(self, image: np.ndarray | str | Path) -> np.ndarray:
-        """Return the mask of an image at its size, in the values of the training masks (indices for color masks)."""
+        """Return the mask at the size of the image, in the values of the training masks (indices for color masks)."""
         return user_values(self.probabilities(image).argmax(0).numpy(), self.classes)
 
     def probabilities(self, image: np.ndarray | str | Path) -> Tensor:
@@ -124,7 +124,8 @@ class Predictor:
         except HebbsegError as error:
             raise HebbsegError(f"{path}: {error}") from error
         except (KeyError, TypeError, RuntimeError) as error:
-            raise HebbsegError(f"{path}: the model's weights and configuration disagree ({error}). Train it again.") from error
+            message = "the model's configuration is incomplete or does not match its weights"
+            raise HebbsegError(f"{path}: {message} ({error}). Train the model again.") from error
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -180,5 +180,5 @@ def _softmax(network: nn.Module, x: Tensor) -> Tensor:
     if not isinstance(logits, Tensor) or logits.shape[:1] + logits.shape[2:] != x.shape[:1] + x.shape[2:]:
         raise HebbsegError(f"The network returned {found} for an input {tuple(x.shape)}; expected logits (B, K, *size).")
     if logits.shape[1] < 2:
-        raise HebbsegError(f"The network returned logits {found} with one channel; expected one per class and background.")
+        raise HebbsegError(f"The network returned logits {found} with one channel; expected K ≥ 2, with background.")
     return logits.float().softmax(dim=1)

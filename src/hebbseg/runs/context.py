@@ -40,7 +40,7 @@ class RunContext:
         self.training = training
         self.fabric = fabric
         if not training.images:
-            raise HebbsegError(f"{source.name}: the split has no training image. Add images, or lower test or folds.")
+            raise HebbsegError(f"{source.name}: the split has no training image. Add images, or lower test.")
         self.store = dataset.store.restricted_to(
             source,
             images=(*training.images, *training.validation),

@@ -122,7 +122,7 @@ class RunFolder:
             listed = ", ".join(f"{name}: {old.get(name)!r} then, {new.get(name)!r} now" for name in changed)
             raise HebbsegError(
                 f"{self.path}: this run was started with other settings ({listed}), so resuming would mix two runs. "
-                "Repeat the settings it was started with, or choose another output folder."
+                "Use the settings it was started with, or choose another output folder."
             )
         if stored["split_hash"] != split.hash:
             raise HebbsegError(

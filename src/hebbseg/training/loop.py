@@ -78,7 +78,7 @@ def fit(
 
 
 class _Training:
-    """The state of a training, as saved in checkpoints."""
+    """The training state, as saved in checkpoints."""
 
     def __init__(self, method: Method, settings: FinetuneSettings, fabric: Fabric, rows_every: int) -> None:
         self.method = method
