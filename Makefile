@@ -1,14 +1,14 @@
-# One word per chore, the same here and in CI. Every target makes .venv by itself on a fresh clone.
+# The targets are the same here and in CI. Each creates .venv on a fresh clone.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-# Two test processes of one thread each, or one of two: never more threads than cores.
+# make test runs two processes with one thread each.
 export OMP_NUM_THREADS ?= 1
-# Real images for tests and benchmarks; empty, and so without effect, if there are none.
+# Folder of the real data sets for tests and benchmarks; empty if there is none.
 export HEBBSEG_DATA ?= $(realpath ../shared/data)
 
-.PHONY: demo test coverage check format bench docs clean
+.PHONY: demo test check format bench docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -16,13 +16,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,tensorboard,export,cluster]'
 	touch $(READY)
 
-demo: $(READY)          ## built-in data, no download
+demo: $(READY)          ## generated images, no download; demo/report.html
 	$(BIN)/hebbseg demo
 
-test: $(READY)          ## every test; see CONTRIBUTING.md for what is skipped
-	$(BIN)/python -m pytest -n 2 --dist worksteal
-
-coverage: $(READY)      ## every test, with coverage: half as much time again, so CI does not run it
+test: $(READY)          ## all tests, with coverage; CONTRIBUTING.md lists those that may be skipped
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=hebbseg --cov-report=term:skip-covered
 
 check: $(READY)         ## lint, format, types
@@ -30,14 +27,14 @@ check: $(READY)         ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY)
+format: $(READY)        ## fix lint and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)         ## ratios measured side by side in one run, written to benchmarks/bench.csv
+bench: $(READY)         ## speed and memory ratios, written to benchmarks/bench.csv
 	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m benchmarks
 
-docs: $(READY)          ## writes docs/options.md from the settings and runs the examples in the docstrings
+docs: $(READY)          ## write docs/options.md from the settings; run the examples in the docstrings
 	$(BIN)/python -m docs
 
 clean:

@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def run_examples() -> tuple[int, int]:
-    """(failed, tried) over all modules."""
+    """Run the doctests of all modules and return (failed, tried)."""
     failed = tried = 0
     for info in pkgutil.walk_packages(hebbseg.__path__, "hebbseg."):
         result = doctest.testmod(import_module(info.name))
@@ -22,7 +22,7 @@ def run_examples() -> tuple[int, int]:
 
 
 def options_page() -> str:
-    """Every option of a run, from `hebbseg.config`."""
+    """Return the page of all settings, from `hebbseg.config`."""
     lines = [
         "# Every option of a run",
         "",

@@ -79,6 +79,26 @@ def confirmation(path: Path) -> None:
     save_figure(figure, path)
 
 
+def gain(path: Path) -> None:
+    """The README's figure: paired differences to scratch on the three data sets of the confirmation."""
+    found = cells(RESULTS / "recipe.csv", "labelled_percent")
+    panels = {
+        "glas": "GlaS (n = 8 seeds)",
+        "la_whole": "LA, volumes (n = 5 seeds)",
+        "pupils": "Infrared pupils (n = 8 seeds)",
+    }
+    figure, axes = plt.subplots(1, len(panels), figsize=(11, 3.6), sharey=True, layout="constrained")
+    for axis, (dataset, title) in zip(axes, panels.items(), strict=True):
+        points = sorted({point for name, point, arm in found if (name, arm) == (dataset, "default")})
+        draw(axis, found, dataset, points, ["random-rescaled", "hebbian", "default"], less="scratch")
+        axis.axhline(0, color="0.0", linewidth=0.8)
+        axis.set(title=title, xlabel="labelled training images (%)")
+    axes[0].set_ylabel("Dice − training from scratch (points)")
+    labels = ["control: random weights, rescaled", "Hebbian weights, supervised", "default pipeline"]
+    figure.legend(axes[0].get_legend_handles_labels()[0], labels, loc="outside lower center", ncols=3, frameon=False)
+    save_figure(figure, path)
+
+
 def learning_curves(path: Path) -> None:
     found = cells(CURVES, "updates")
     (dataset,) = {name for name, _, _ in found}
@@ -107,6 +127,7 @@ def filters(path: Path) -> None:
 
 def main() -> None:
     confirmation(IMAGES / "study-confirmation.png")
+    gain(IMAGES / "study-gain.png")
     filters(IMAGES / "study-filters.png")
     if CURVES.exists():
         learning_curves(IMAGES / "study-updates.png")

@@ -16,7 +16,7 @@ LAYERS = (
     ("atomic_files", "seeding"),
     ("data", "hebbian", "networks", "config"),
     ("reporting.plots",),
-    ("planning", "methods", "inference", "evaluation"),
+    ("methods", "inference", "evaluation"),
     ("training",),
     ("pretraining",),
     ("runs",),

@@ -359,7 +359,7 @@ def test_the_same_place_with_other_settings_is_said_to_be_that(tmp_path: Path) -
     assert left_out.reason.startswith("same table cell as") and "different settings: updates" in left_out.reason
 
 
-def test_a_setting_that_the_first_run_did_not_have_yet_tells_the_others_apart(tmp_path: Path) -> None:
+def test_a_setting_that_an_older_run_lacks_has_its_default(tmp_path: Path) -> None:
     old = described("d", {"seed": 1})
     del old["settings"]["ema"]
     write(tmp_path / "a", old, summary(0.5))
@@ -367,7 +367,7 @@ def test_a_setting_that_the_first_run_did_not_have_yet_tells_the_others_apart(tm
         write(tmp_path / f"b{ema}", described("d", {"ema": ema}), summary(0.5))
     results = read_results([tmp_path])
     assert len(results.runs) == 3 and not results.unread
-    assert [run.axes.get("ema") for run in results.runs] == [None, 0.9, 0.99]
+    assert [run.axes.get("ema") for run in results.runs] == [0.99, 0.9, 0.99]
 
 
 def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:

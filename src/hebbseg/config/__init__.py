@@ -12,6 +12,7 @@ from hebbseg.config.sections import (
     NetworkSettings,
     PretrainSettings,
     current_options,
+    former_options,
 )
 from hebbseg.config.settings import FLAT_NAMES, OLD_NAMES, Settings, make_settings, settings_of_run
 
@@ -27,6 +28,7 @@ __all__ = [
     "PretrainSettings",
     "Settings",
     "current_options",
+    "former_options",
     "make_settings",
     "settings_of_run",
 ]

@@ -22,6 +22,12 @@ def current_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in options.items()}
 
 
+def former_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a method under the names they had in version 0.1."""
+    names = {new: old for old, new in OLD_OPTIONS.get(method, {}).items()}
+    return {names.get(name, name): value for name, value in options.items()}
+
+
 def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float | Path) else value
 
@@ -155,7 +161,7 @@ class PretrainSettings(Section):
     def relevant(self) -> dict[str, Any]:
         """The settings that this initialization reads; all of them for one that we do not know."""
         every = self.model_dump(mode="json")
-        if self.init not in ("random", "random-rescaled", "vae", "superpix"):
+        if self.init not in ("random", "random-rescaled", "vae", "superpix") and not self.init.endswith(".safetensors"):
             return every
         read = {"init", "init_options", "batch"} | (
             {"part", "levels", "transpose"} if self.init == "random-rescaled" else set()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hebbseg.config import Settings, make_settings
+from hebbseg.config import FLAT_NAMES, OLD_NAMES, Settings, former_options, make_settings
 from hebbseg.data.splits.draw import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import identity, locate
@@ -21,6 +21,8 @@ from hebbseg.pretraining.initializers import check_init, is_initializer
 from hebbseg.runs.preflight import check_network
 
 WITHOUT_STAGE_1 = frozenset({"random"})
+OLD_SPELLING = {new: old for old, new in OLD_NAMES.items()}
+LATER_SETTINGS = ("rule_options", "network", "network_options", "layers")  # added after version 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,8 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     facts = _identifying(settings, recipe, data)
     if recipe.kind == "train" and settings.finetune.method == AUTO:
         # A change of the default method changes the id; whether all images have masks is not known yet.
-        facts["method"] = auto_method(unlabelled=1, network=settings.network.name)
+        method, options = auto_method(unlabelled=1, network=settings.network.name)
+        facts["method"] = (method, former_options(method, options))
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
     readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")
     digest = _hash({"kind": recipe.kind} | facts)
@@ -137,17 +140,29 @@ def _stage1(run: GridRun, recipe: Recipe) -> tuple[Stage1Fit, ...]:
     method = WITH_UNLABELLED if settings.finetune.method == AUTO else settings.finetune.method
     networks = method_class(method).networks if run.kind == "train" else 1
     # Stage 1 depends neither on masks nor on settings of stage 2.
-    facts = _identifying(settings.changed(labelled="0"), recipe, run.note["dataset"])
-    del facts["finetune"]
+    facts = _identifying(settings, recipe, run.note["dataset"])
+    of_stage2 = {OLD_SPELLING.get(name, name) for name, (section, _, _) in FLAT_NAMES.items() if section == "finetune"}
+    facts = {name: value for name, value in facts.items() if name not in of_stage2 | {"labelled"}}
     return tuple(
-        Stage1Fit(key=f"{settings.pretrain.init}-{_hash(facts | {'number': n})}", settings=settings, network=n)
+        Stage1Fit(
+            key=f"{settings.pretrain.init}-{_hash(facts | {'network': [n, facts['network']] if 'network' in facts else n})}",
+            settings=settings,
+            network=n,
+        )
         for n in range(networks)
     )
 
 
 def _identifying(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any]:
-    """Return all settings a result depends on, defaults included; the same on every machine."""
-    return settings.changed(data=identity(data, recipe.data[data].source)).identity()
+    """Return all settings a result depends on, defaults included; the same on every machine.
+
+    To keep the ids of version 0.1, settings have their names of that version, and later ones are omitted at their default.
+    """
+    flat = settings.changed(data=identity(data, recipe.data[data].source)).flat(relevant=True)
+    flat |= {name: getattr(settings.hardware, name) for name in ("devices", "num_nodes")}
+    flat["method_options"] = former_options(settings.finetune.method, settings.finetune.method_options)
+    defaults = {name: FLAT_NAMES[name][2].get_default(call_default_factory=True) for name in LATER_SETTINGS}
+    return {OLD_SPELLING.get(n, n): value for n, value in flat.items() if n not in defaults or value != defaults[n]}
 
 
 def _hash(facts: dict[str, Any]) -> str:
