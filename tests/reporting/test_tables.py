@@ -180,7 +180,7 @@ def test_learning_curves_are_of_the_regime_that_most_arms_have(monkeypatch: pyte
 def test_ranks_leave_out_who_is_not_everywhere() -> None:
     table = rank_table([small()], "all")
     assert shown(table) == [["EM + Hebbian", "1.33"], ["Supervised", "1.67"]]
-    assert "n = 6" in table.note and "not ranked, as they lack runs: EM." in table.note
+    assert "over 6 blocks" in table.note and "not ranked, as they lack runs: EM." in table.note
 
 
 def test_ranks_are_over_what_all_ranked_arms_share() -> None:
@@ -190,11 +190,11 @@ def test_ranks_are_over_what_all_ranked_arms_share() -> None:
     alone = [run("Supervised", "100%", seed, 0.9) for seed in range(2)]
     table = rank_table([Comparison([*runs, *alone])], "all")
     assert shown(table) == [["CPS", "1.00"], ["EM", "2.00"], ["Supervised", "3.00"]]
-    assert "n = 4" in table.note and "excluded, as ranked arms lack runs: glas 100 %." in table.note
+    assert "over 4 blocks" in table.note and "excluded, as ranked arms lack runs: glas 100 %." in table.note
     assert "not ranked" not in table.note and "Incomplete" not in table.note
     lost = [each for each in runs if (each.arm, each.labelled, each.seed) != ("EM", "1%", 1)]
     table = rank_table([Comparison([*lost, *alone])], "all")
-    assert "n = 3" in table.note and "Incomplete blocks excluded: 1." in table.note
+    assert "over 3 blocks" in table.note and "Incomplete blocks excluded: 1." in table.note
     assert rank_table([Comparison(alone)], "all").rows == ()
 
 
@@ -219,10 +219,9 @@ def test_arm_without_an_axis_pairs_only_where_that_leaves_no_choice() -> None:
 def test_variants_and_probe(tmp_path: Path) -> None:
     made = [make_ablation(tmp_path / kind, kind) for kind in ("variants", "probe")]
     variants, probe = (comparisons(read_results([root]).runs)[0] for root in made)
-    assert shown(metric_table(variants, "dice", published_as="variants"))[1] == ["HPCA-S", "73.0", "83.0"]
-    assert any(
-        row.cells[0].text == "SWTA-TSA, published" for row in metric_table(variants, "dice", published_as="variants").rows
-    )
+    table = metric_table(variants, "dice", published_as="variants")
+    assert shown(table)[1] == ["HPCA-S", "73.0", "83.0"]
+    assert any(row.cells[0].text == "SWTA-TSA, published" for row in table.rows)
     table = probe_table(probe)
     assert table.columns == ("arm", "encoder.level0", "encoder.level1", "encoder.level2", "decoder.level0")
     assert shown(table) == [
@@ -239,7 +238,7 @@ def test_variants_and_probe(tmp_path: Path) -> None:
 
 
 def test_headlines_are_of_the_arms_that_the_recipe_names() -> None:
-    assert len(headlines([small()])) == 1 and "to reach the Dice of EM + Hebbian with 1 % of" in headlines([small()])[0]
+    assert len(headlines([small()])) == 1 and "to reach the Dice of EM + Hebbian with 1 %: 3.16 %" in headlines([small()])[0]
     unnamed = [replace(run, gain_over=None) for run in small().runs]
     assert [" of EM with " in said for said in headlines([Comparison(unnamed)])] == [True, False]
 

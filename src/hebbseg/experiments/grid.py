@@ -170,7 +170,7 @@ def _hash(facts: dict[str, Any]) -> str:
 
 
 def _check(settings: Settings, kind: str) -> None:
-    """Raise an error for everything that is wrong whatever the data are."""
+    """Raise an error for settings that are invalid for any data."""
     data, network = settings.data, settings.network.name
     if Regime.parse(data.labelled).is_nothing:
         raise HebbsegError(f"labelled={data.labelled}: a run of a grid needs labelled images. Set labelled to at least 1.")

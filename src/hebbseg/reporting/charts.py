@@ -72,7 +72,7 @@ def efficiency_curves(comparison: Comparison) -> Picture | None:
         {label: {f"{p:g} %": mean_interval(list(v.values())) for p, v in points.items()} for label, points in curves.items()}
     )
     hidden = len(comparison.labels) - len(curves)
-    more = f" Only in the table: {hidden} arms with a lower mean Dice or a single label regime." if hidden else ""
+    more = f" Arms with a lower mean Dice or a single label regime are in the table only ({hidden})." if hidden else ""
     return picture(figure, alt=alt, caption=MEAN_WITH_BARS + more)
 
 
@@ -180,7 +180,7 @@ def variant_bars(comparison: Comparison) -> Picture | None:
     axis.set_xticks(range(len(regimes)), list(map(regime_heading, regimes)))
     axis.set(xlabel="labelled training images", ylabel="Dice (%)", title=f"{comparison.dataset}: Dice by variant")
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    shown = {label: {r: e for r, e in row.items() if e is not None} for label, row in found.items()}
+    shown = {label: {regime_heading(r): e for r, e in row.items() if e is not None} for label, row in found.items()}
     return picture(
         figure,
         alt=f"Dice by variant on {comparison.dataset}. {_in_words(shown)}",

@@ -27,12 +27,12 @@ class Comparison:
     @cached_property
     def _varied(self) -> dict[str, list[str]]:
         """Axes with more than one value, by arm."""
-        answer = {}
+        varied = {}
         for arm in {run.arm for run in self.runs}:
             axes = [run.axes for run in self.runs if run.arm == arm]
             names = sorted({name for each in axes for name in each})
-            answer[arm] = [name for name in names if len({repr(each.get(name)) for each in axes}) > 1]
-        return answer
+            varied[arm] = [name for name in names if len({repr(each.get(name)) for each in axes}) > 1]
+        return varied
 
     def label(self, run: RunResult) -> str:
         varied = [f"{name} {_shown(run.axes[name])}" for name in self._varied[run.arm] if name in run.axes]
@@ -142,12 +142,12 @@ def comparisons(runs: Iterable[RunResult]) -> list[Comparison]:
 
 def blocks(comparison: Comparison, labels: Sequence[str], regimes: Sequence[str], metric: str) -> list[dict[str, float]]:
     """Return {label: value} for each label regime, fold and seed."""
-    answer: dict[tuple[str, Pair], dict[str, float]] = {}
+    found: dict[tuple[str, Pair], dict[str, float]] = {}
     for regime in regimes:
         for label in labels:
             for pair, value in comparison.values(label, regime, metric).items():
-                answer.setdefault((regime, pair), {})[label] = value
-    return list(answer.values())
+                found.setdefault((regime, pair), {})[label] = value
+    return list(found.values())
 
 
 def curve(comparison: Comparison, label: str, metric: str = "dice") -> dict[float, Mapping[Pair, float]]:

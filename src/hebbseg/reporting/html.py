@@ -102,14 +102,14 @@ def _with_unique_names(sections: Sequence[Section]) -> list[Section]:
         taken[name] += 1
         return name if taken[name] == 1 else unique(f"{name}-{taken[name]}")
 
-    answer = []
+    result = []
     for section in sections:
         parts = tuple(
             part if part.table is None else replace(part, table=replace(part.table, name=unique(part.table.name)))
             for part in section.parts
         )
-        answer.append(replace(section, anchor=unique(section.anchor), parts=parts))
-    return answer
+        result.append(replace(section, anchor=unique(section.anchor), parts=parts))
+    return result
 
 
 def _write_tables(tables: Sequence[Table], runs: Sequence[RunResult], folder: Path) -> tuple[Path, ...]:

@@ -214,14 +214,14 @@ def _with_varied_settings(runs: Iterable[RunResult]) -> list[RunResult]:
 
     Runs with 300 and 1000 updates are then different arms, not repetitions.
     """
-    answer = [run for run in runs if run.recipe]
+    result = [run for run in runs if run.recipe]
     plain = [run for run in runs if not run.recipe]
     for dataset in sorted({run.dataset for run in plain}):
-        here = [run for run in plain if run.dataset == dataset]
+        group = [run for run in plain if run.dataset == dataset]
         # The union over runs: without Hebbian learning, a run has no settings of it.
-        varied = sorted(name for name in set().union(*(run.settings for run in here)) if _varies(name, here))
-        answer += [replace(run, axes={name: run.settings[name] for name in varied if name in run.settings}) for run in here]
-    return answer
+        varied = sorted(name for name in set().union(*(run.settings for run in group)) if _varies(name, group))
+        result += [replace(run, axes={name: run.settings[name] for name in varied if name in run.settings}) for run in group]
+    return result
 
 
 def _varies(name: str, runs: Sequence[RunResult]) -> bool:

@@ -70,8 +70,8 @@ def _comparison_parts(comparison: Comparison, *, pictures: bool) -> list[Part]:
     layout = LAYOUTS.get(comparison.table, _sota_items)
     parts = _parts(*layout(comparison))
     parts += _parts(paired_table(comparison), learning_curves(comparison), folded=comparison.table in LAYOUTS)
-    beside = None if comparison.table in LAYOUTS else "sota"
-    others = (metric_table(comparison, metric, published_as=beside) for metric in SHOWN if metric != "dice")
+    reference = None if comparison.table in LAYOUTS else "sota"
+    others = (metric_table(comparison, metric, published_as=reference) for metric in SHOWN if metric != "dice")
     parts += _parts(*others, folded=True)
     if pictures:
         parts += _qualitative_parts(comparison)
@@ -157,13 +157,12 @@ def headlines(group: Sequence[Comparison]) -> list[str]:
         for label in named or [label for label, _ in comparison.against_baseline()]:
             worth = [found for name, found in efficiencies(comparison) if name == label and found.n > 1]
             if worth:
-                needs = "; ".join(
-                    f"with {found.percent:g} % of the labels, {comparison.baseline} needs "
-                    f"{found.percent_text(found.needed)} {found.interval_text(found.percent_text)}".rstrip()
-                    for found in worth
+                needs = (f"{each.percent_text(each.needed)} {each.interval_text(each.percent_text)}".strip() for each in worth)
+                regimes = "; ".join(f"with {each.percent:g} %: {need}" for each, need in zip(worth, needs, strict=True))
+                sentences.append(
+                    f"{comparison.dataset}: labels {comparison.baseline} needs to reach the Dice of {label} {regimes}. "
+                    f"90 % intervals, n = {min(each.n for each in worth)}."
                 )
-                n = min(found.n for found in worth)
-                sentences.append(f"{comparison.dataset}: to reach the Dice of {label} {needs}. 90 % intervals, n = {n}.")
     return sentences
 
 

@@ -62,10 +62,10 @@ class _Worker:
 
     def __init__(self, threads: int) -> None:
         context = get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_work, args=(theirs, threads, os.getpid()), daemon=True)
+        self.connection, worker_end = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_work, args=(worker_end, threads, os.getpid()), daemon=True)
         self.process.start()
-        theirs.close()  # so that the pipe closes when the worker ends
+        worker_end.close()  # so that the pipe closes when the worker ends
 
     def end(self) -> None:
         self.process.kill()

@@ -25,8 +25,8 @@ def temperatures(comparison: Comparison) -> list[tuple[float, str]]:
 
 def temperature_table(comparison: Comparison) -> Table:
     """Return Dice by temperature, its paired difference to the baseline, and the published Dice."""
-    theirs = {round(1 / float(row.method), 4): row for row in published("temperature", comparison.dataset)}
-    percent = next(iter(theirs.values())).percent if theirs else 0
+    published_by_t = {round(1 / float(row.method), 4): row for row in published("temperature", comparison.dataset)}
+    percent = next(iter(published_by_t.values())).percent if published_by_t else 0
     several = len({comparison.arm(label) for _, label in temperatures(comparison)}) > 1
     rows = []
     for t, label in temperatures(comparison):
@@ -37,21 +37,21 @@ def temperature_table(comparison: Comparison) -> Table:
             difference = None if other is None else comparison.difference(label, other, regime)
             cells.append(estimate_cell(comparison.estimate(label, regime, "dice"), scale=100))
             cells.append(estimate_cell(None if difference is None else difference.estimate, scale=100, sign=True))
-        if theirs:
-            row = theirs.get(round(t, 4))
+        if published_by_t:
+            row = published_by_t.get(round(t, 4))
             cells.append(EMPTY if row is None else published_cell(row, "dice"))
         rows.append(Row(cells=tuple(cells)))
     first = 3 if several else 2
     headings = [
         text for regime in comparison.regimes for text in (regime_heading(regime), f"{regime_heading(regime)}: difference")
     ]
-    headings += [f"published, {percent:g} %"] if theirs else []
+    headings += [f"published, {percent:g} %"] if published_by_t else []
     ours = range(first, first + 2 * len(comparison.regimes), 2)
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "temperature"),
         title=f"Dice (%) on {comparison.dataset} by softmax temperature t",
         note=f"{MEANS} Differences to {comparison.baseline} are paired by fold and seed."
-        + (" Last column: published results (Ciampi et al.) under a different protocol, for reference." if theirs else ""),
+        + (" Last column: published (Ciampi et al.) under a different protocol, for reference." if published_by_t else ""),
         columns=("t", "K = 1/t", *(["arm"] if several else []), *headings),
         rows=marked(rows, ours, higher_is_better=True),
     )
@@ -72,7 +72,7 @@ def probe_table(comparison: Comparison) -> Table:
                 values = [run.levels[level] for run in runs if level in run.levels]
                 cells.append(estimate_cell(mean_interval(values) if values else None, scale=100))
             rows.append(Row(cells=tuple(cells)))
-    theirs = [
+    published_rows = [
         Row(
             cells=(
                 text_cell(f"{row.method}, published"),
@@ -85,13 +85,13 @@ def probe_table(comparison: Comparison) -> Table:
         for row in (published("probe", comparison.dataset) if levels else [])
     ]
     first = 2 if several else 1
-    published_note = f" {CAUTION} The published probe uses a single layer, shown in the last column." if theirs else ""
+    published_note = f" {CAUTION} The published probe uses a single layer, shown in the last column." if published_rows else ""
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "probe"),
         title=f"Linear probe on {comparison.dataset}: Dice (%) by level",
         note=f"{MEANS} Best in bold, second underlined.{published_note}",
         columns=("arm", *(["labelled"] if several else []), *levels),
-        rows=marked([*rows, *theirs], range(first, first + len(levels)), higher_is_better=True),
+        rows=marked([*rows, *published_rows], range(first, first + len(levels)), higher_is_better=True),
     )
 
 

@@ -27,7 +27,7 @@ SHOWN: dict[str, tuple[str, float, int, bool]] = {
     "jaccard": ("Jaccard (%)", 100.0, 1, True),
     "hd95": ("95HD", 1.0, 1, False),
     "asd": ("ASD", 1.0, 2, False),
-    "dice_pooled": ("pooled Dice (%)", 100.0, 1, True),
+    "dice_pooled": ("Pooled Dice (%)", 100.0, 1, True),
 }
 MEANS = "Mean over folds and seeds ± half-width of the 90 % t-interval, n runs."
 PAIRED = "Mean difference in percentage points, paired by fold and seed, ± half-width of the 90 % t-interval, n pairs."
@@ -61,15 +61,15 @@ def metric_table(comparison: Comparison, metric: str, published_as: str | None =
         )
         for label in comparison.labels
     ]
-    theirs = [] if published_as is None else _published_rows(comparison, metric, published_as)
+    published_rows = [] if published_as is None else _published_rows(comparison, metric, published_as)
     columns = range(1, 1 + len(comparison.regimes))
     direction = "higher" if higher else "lower"
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, metric),
         title=f"{metric_name(comparison, metric)} on {comparison.dataset} by label regime",
-        note=f"{MEANS} Best in bold, second underlined ({direction} is better).{' ' + CAUTION if theirs else ''}",
+        note=f"{MEANS} Best in bold, second underlined ({direction} is better).{' ' + CAUTION if published_rows else ''}",
         columns=("arm", *map(regime_heading, comparison.regimes)),
-        rows=marked([*rows, *theirs], columns, higher_is_better=higher),
+        rows=marked([*rows, *published_rows], columns, higher_is_better=higher),
     )
 
 
@@ -162,7 +162,8 @@ def rank_table(group: Sequence[Comparison], name: str) -> Table:
     found = mean_ranks([block for c, regimes in counted for block in blocks(c, labels, regimes, "dice")])
     arms = sorted(set().union(*(comparison.labels for comparison in group)) - set(labels))
     regimes = [f"{c.dataset} {regime_heading(r)}" for c, regimes in counted for r in c.regimes if r not in regimes]
-    notes = [f"Rank 1 is best. Mean ± half-width of the 90 % t-interval, n = {found.blocks} (dataset, regime, fold and seed)."]
+    notes = ["Rank 1 is best. Mean ± half-width of the 90 % t-interval over"]
+    notes += [f"{found.blocks} blocks (dataset, label regime, fold and seed)."]
     notes += [f"Incomplete blocks excluded: {found.incomplete}."] if found.incomplete else []
     notes += [f"Friedman test: p = {found.p:.2g}."] if found.p is not None else []
     notes += [f"Arms not ranked, as they lack runs: {', '.join(arms)}."] if arms else []
