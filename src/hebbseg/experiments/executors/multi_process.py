@@ -38,7 +38,7 @@ def perform_in_processes(task: Task) -> None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=POLL_S)
     if code == STOPPED:
-        raise Interrupted("Stopped. Training resumes from the last checkpoint.")
+        raise Interrupted("Stopped. The last checkpoint is saved.")
     if code:
         hardware = task.settings.hardware
         raise HebbsegError(f"the run ({hardware.devices} × {hardware.num_nodes} processes) ended with exit code {code}")
