@@ -177,13 +177,11 @@ def patch_covariance(signal: Tensor, kernel: tuple[int, ...], dilation: tuple[in
         groups=groups,
         transposed=False,
     )
-    n = signal.shape[0] * signal[0, 0].numel()
-    correlation = lags.correlate(signal, signal) / n  # (C, C/groups, *2k−1)
+    correlation = lags.correlate(signal, signal) / (signal.shape[0] * signal[0, 0].numel())  # (C, C/groups, *2k−1)
     units = signal.shape[1] // groups
     offsets = torch.cartesian_prod(*(torch.arange(k) for k in kernel)).reshape(-1, len(kernel))  # (K, dims)
     index = torch.zeros(len(offsets), len(offsets), dtype=torch.long)
     for axis, k in enumerate(kernel):
         index = index * (2 * k - 1) + offsets[None, :, axis] - offsets[:, None, axis] + k - 1
     flat = correlation.reshape(groups, units, units, -1)[..., index.to(signal.device)]  # (G, c, c', κ, κ')
-    size = units * len(offsets)
-    return flat.permute(0, 1, 3, 2, 4).reshape(groups, size, size)
+    return flat.permute(0, 1, 3, 2, 4).flatten(3).flatten(1, 2)  # (G, c·K, c·K)
