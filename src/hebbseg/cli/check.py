@@ -23,7 +23,7 @@ def check(
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="Do not draw a contact sheet.")] = False,
     **reading: Any,
 ) -> None:
-    """Check DATA before training: cases, masks, classes, sizes, patients, and problems with how to fix them.
+    """Check DATA before training: cases, masks, classes, sizes, patients, and problems and how to fix them.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ def report(
         bool,
         typer.Option("--pictures/--no-pictures", help="Show predictions and filters; needs the models and the data."),
     ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    force: Annotated[bool, typer.Option("--overwrite", "--force", help="Replace existing files.")] = False,
 ) -> None:
     """Write a self-contained HTML page with the tables and figures of RUNS.
 

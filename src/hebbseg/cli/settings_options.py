@@ -17,7 +17,7 @@ SPLIT, TRAINING, READING = "Data split", "Training", "Reading your data"
 IMAGES, HARDWARE = "Images and network", "Hardware"
 FLAGS = {
     "labelled": (SPLIT, "10%|8"),
-    "protocol": (SPLIT, "NAME"),
+    "protocol": (SPLIT, None),
     "folds": (SPLIT, "N"),
     "fold": (SPLIT, "K"),
     "seed": (SPLIT, "N"),
@@ -30,8 +30,8 @@ FLAGS = {
     "group": (READING, "GROUP"),
     "mask_threshold": (READING, "T"),
     "instances": (READING, None),
-    "size": (IMAGES, "HxW|native"),
-    "patch": (IMAGES, "HxW[xD]|none"),
+    "size": (IMAGES, "auto|native|HxW[xD]"),
+    "patch": (IMAGES, "auto|none|HxW[xD]"),
     "network": (IMAGES, "NAME"),
     "features": (IMAGES, "N,N,…"),
     "accelerator": (HARDWARE, None),

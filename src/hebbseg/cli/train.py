@@ -107,8 +107,9 @@ def pretrain(
       hebbseg pretrain my_images/ -o stage1 --set rule=hpca --set whiten=0.1
       hebbseg train my_data/ -o run1 --init stage1/pretrained.safetensors
 
-    RUN contains pretrained.safetensors, the weights for `hebbseg train --init`. If DATA has masks, the test cases of a
-    training with the same seed are excluded.
+    RUN contains pretrained.safetensors, the weights for `hebbseg train --init`. If DATA has masks,
+    the cases that `hebbseg train` tests on with the same data, seed and --group are excluded. `train --init` warns if a test
+    case was among the images.
     """
     folder = output_folder(out, f"hebbseg pretrain {data or 'my_images/'} -o stage1")
     settings = _settings("pretrain", data, folder, resume, options, more)

@@ -65,14 +65,20 @@ class DataSettings(Section):
     """Data source, split and preprocessing."""
 
     source: str = Field(description="folder, zip archive, or NAME:PATH such as glas:GlaS/", **_flat("data"))
-    labelled: Text = Field("100%", description="labelled training images to use: a share (10%) or a number (8)")
+    labelled: Text = Field(
+        "100%",
+        description="labelled training images whose masks are used: a share (10%, rounded up) or a number (8); the others count "
+        "as unlabelled",
+    )
     protocol: Literal["few-label", "paper", "selection"] = Field(
         "few-label",
-        description="few-label: no validation set, keep the final weights; paper: cross-validation, keep the weights with "
-        "the best validation Dice; selection: cross-validation within the training set of a published split",
+        description="evaluation protocol; few-label: one test set, no validation set, final weights; paper: cross-validation, "
+        "weights with the best validation Dice; selection: cross-validation within a published training set, to choose settings",
     )
-    folds: int | None = Field(None, description="number of cross-validation folds; the run uses one of them as test set")
-    fold: int | None = Field(None, description="index of the test fold, from 0")
+    folds: int | None = Field(
+        None, description="number of cross-validation folds; default: 10 (volumes: 5) for paper, 5 for selection"
+    )
+    fold: int | None = Field(None, description="fold used as test set, from 0; default: 0, for selection seed modulo folds")
     test: Text = Field(
         "auto",
         description="test set: official (the published one), or a share of the labelled cases (0.2; 0 for none); "
@@ -81,14 +87,16 @@ class DataSettings(Section):
     split_seed: int | None = Field(None, description="random seed of the split, if it differs from seed")
     group: str | None = Field(
         None,
-        description="patient of each case, to keep patients together in the split: CSV column (patients.csv:patient) or "
-        "regular expression (^(p[0-9]+)_)",
+        description="patient of each case, to keep patients together in the split: a CSV column (patients.csv:patient) or a regular "
+        "expression whose first group is the patient ('^(p[0-9]+)_')",
     )
-    mask_threshold: float | None = Field(None, description="lowest mask value of the foreground, for masks with soft edges")
-    label_map: str | None = Field(None, description="classes and their mask values (background=0;gland=255), or a JSON file")
-    instances: bool | None = Field(None, description="mask values are object ids: every value above 0 is foreground")
+    mask_threshold: float | None = Field(None, description="mask values from this on are foreground, for masks with soft edges")
+    label_map: str | None = Field(None, description="classes and their mask values ('background=0;gland=255'), or a JSON file")
+    instances: bool | None = Field(None, description="mask values are object ids: all values above 0 form one foreground class")
     size: Annotated[Sizes | Literal["auto", "native"], BeforeValidator(_as_numbers)] = Field(
-        "auto", description="size to resize images to; auto: 128x128 for images, native (no resizing) for volumes"
+        "auto",
+        description="size of images in training and in metrics (predicted masks have the original size); auto: 128x128 in 2D, "
+        "whatever the aspect ratio; native (no resizing) in 3D",
     )
     normalize: Literal["auto", "unit", "zscore"] = Field(
         "auto", description="intensity normalization; auto: zscore, per image and channel"
@@ -104,7 +112,8 @@ class NetworkSettings(Section):
 
     name: str = Field(
         "unet",
-        description="network: unet, or the dotted name of a network factory such as monai.networks.nets.DynUNet",
+        description="unet, or the import path of a network class or function such as monai.networks.nets.DynUNet; "
+        "network_options.NAME=VALUE sets its arguments",
         **_flat("network"),
     )
     options: dict[str, JsonValue] = Field(
@@ -129,8 +138,8 @@ class PretrainSettings(Section):
 
     init: Text = Field(
         "hebbian",
-        description="weight initialization: hebbian, random, random-rescaled, vae or superpix; hebbseg train also takes a file "
-        "of pre-trained weights",
+        description="weight initialization: hebbian, vae or superpix; random or random-rescaled (controls without learning); for "
+        "hebbseg train also the pretrained.safetensors of hebbseg pretrain",
     )
     init_options: Options = Field(
         default_factory=dict,
@@ -198,14 +207,15 @@ class FinetuneSettings(Section):
 
     method: str = Field(
         "auto",
-        description="fine-tuning method (supervised, em, uamt, …); auto: UniMatch with dice-gated pseudo-labels, or supervised "
-        "if all training images are labelled",
+        description="fine-tuning method: supervised, em, mean-teacher, uamt, cct, cps, urpc, dtc, fixmatch, unimatch or bcp; "
+        "auto: UniMatch with dice-gated pseudo-labels (weighted by the Dice on labelled images), or supervised if all "
+        "training images are labelled",
     )
     method_options: Options = Field(
         default_factory=dict,
         description="options of the method, such as method_options.weight=5; --help-method lists them",
     )
-    updates: int = Field(1000, ge=1, description="number of optimizer steps")
+    updates: int = Field(1000, ge=1, description="optimizer steps of stage 2")
     labelled_batch: BatchSize = Field("auto", description="labelled images per update; auto: 8 (volumes: 2)")
     unlabelled_batch: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto", description="unlabelled images per update, if the method uses them; auto: 8 (volumes: 2)"
@@ -224,7 +234,9 @@ class FinetuneSettings(Section):
         "32-true", description="floating-point precision: 32-true, bf16-mixed or 16-mixed"
     )
     time_budget_s: float | None = Field(
-        None, gt=0, description="time limit of fine-tuning in seconds; the learning rate schedule is shortened to fit"
+        None,
+        gt=0,
+        description="time limit of stage 2 in seconds, which ends then or after updates; the learning rate schedule ends with it",
     )
     validate_every: int = Field(50, ge=1, description="validation interval in updates, if there is a validation set")
     patience: int = Field(10, ge=1, description="early stopping: number of validations without improvement")
