@@ -67,13 +67,13 @@ class DataSettings(Section):
     source: str = Field(description="folder, zip archive, or NAME:PATH such as glas:GlaS/", **_flat("data"))
     labelled: Text = Field(
         "100%",
-        description="labelled training images whose masks are used: a share (10%, rounded up) or a number (8); the others count "
-        "as unlabelled",
+        description="labelled training images whose masks are used: a share (10%, rounded up) or a number (8); the others "
+        "count as unlabelled",
     )
     protocol: Literal["few-label", "paper", "selection"] = Field(
         "few-label",
         description="evaluation protocol; few-label: one test set, no validation set, final weights; paper: cross-validation, "
-        "weights with the best validation Dice; selection: cross-validation within a published training set, to choose settings",
+        "weights with the best validation Dice; selection: cross-validation within a published training set, for tuning",
     )
     folds: int | None = Field(
         None, description="number of cross-validation folds; default: 10 (volumes: 5) for paper, 5 for selection"
@@ -87,8 +87,8 @@ class DataSettings(Section):
     split_seed: int | None = Field(None, description="random seed of the split, if it differs from seed")
     group: str | None = Field(
         None,
-        description="patient of each case, to keep patients together in the split: a CSV column (patients.csv:patient) or a regular "
-        "expression whose first group is the patient ('^(p[0-9]+)_')",
+        description="patient of each case, to keep patients together in the split: a CSV column (patients.csv:patient) or a "
+        "regular expression whose first group is the patient ('^(p[0-9]+)_')",
     )
     mask_threshold: float | None = Field(None, description="mask values from this on are foreground, for masks with soft edges")
     label_map: str | None = Field(None, description="classes and their mask values ('background=0;gland=255'), or a JSON file")
@@ -112,7 +112,7 @@ class NetworkSettings(Section):
 
     name: str = Field(
         "unet",
-        description="unet, or the import path of a network class or function such as monai.networks.nets.DynUNet; "
+        description="network: unet, or the import path of a class or function such as monai.networks.nets.DynUNet; "
         "network_options.NAME=VALUE sets its arguments",
         **_flat("network"),
     )
@@ -138,8 +138,8 @@ class PretrainSettings(Section):
 
     init: Text = Field(
         "hebbian",
-        description="weight initialization: hebbian, vae or superpix; random or random-rescaled (controls without learning); for "
-        "hebbseg train also the pretrained.safetensors of hebbseg pretrain",
+        description="weight initialization: hebbian, vae or superpix; random or random-rescaled (controls without learning); "
+        "for hebbseg train also the pretrained.safetensors of hebbseg pretrain",
     )
     init_options: Options = Field(
         default_factory=dict,
@@ -236,7 +236,7 @@ class FinetuneSettings(Section):
     time_budget_s: float | None = Field(
         None,
         gt=0,
-        description="time limit of stage 2 in seconds, which ends then or after updates; the learning rate schedule ends with it",
+        description="time limit of stage 2 in seconds, besides updates; the learning rate schedule ends with the first of them",
     )
     validate_every: int = Field(50, ge=1, description="validation interval in updates, if there is a validation set")
     patience: int = Field(10, ge=1, description="early stopping: number of validations without improvement")
