@@ -148,7 +148,9 @@ def test_masks_that_belong_to_no_image_are_named_where_masks_are_missing(tmp_pat
     data = bright_folder(tmp_path / "data")
     for mask in (data / "masks").iterdir():
         mask.rename(mask.with_name(f"drawn-{mask.name}"))
-    with pytest.raises(HebbsegError, match=r"(?s)none of the 6 cases has a mask.*6 problems.*drawn-a\.png: mask with no matching image"):
+    with pytest.raises(
+        HebbsegError, match=r"(?s)none of the 6 cases has a mask.*6 problems.*drawn-a\.png: mask with no matching image"
+    ):
         Segmenter.train(data, tmp_path / "run", quiet=True, **GIVEN)
 
 
