@@ -118,7 +118,7 @@ def test_one_bad_file_is_reported_and_the_rest_goes_on(tmp_path: Path, model: Pa
         (["MODEL", "new", "-o", "out", "--tta", "flip"], "'flips'"),
         (["MODEL", "new", "-o", "out", "--accelerator", "gpuu"], "'gpu'"),
         (["MODEL", "new", "-o", "out", "--with", "nowhere"], "no such file"),
-        (["MODEL", "notes.txt", "-o", "out"], "unknown type"),
+        (["MODEL", "notes.txt", "-o", "out"], "unsupported file type"),
         (["MODEL"], "IMAGES"),
     ],
 )

@@ -34,13 +34,13 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"labelled": "0"}, "labelled=0: no training case has a usable mask"),
         ({"levels": "7-9"}, "levels='7-9': a network of 2 levels has none"),
         ({"levels": "3-2"}, "levels='3-2'"),
-        ({"test": "official"}, "test='official', but no case is marked"),
+        ({"test": "official"}, "test='official', but the data set has no published test set"),
         ({"test": "offical"}, "test='offical': allowed are auto, official"),
         ({"test": "1.5"}, "test=1.5: allowed is a fraction"),
         ({"folds": 3, "fold": 3}, "folds=3, fold=3: allowed"),
         ({"folds": 1}, "folds=1"),
-        ({"folds": 30}, "Take folds=6 or fewer"),
-        ({"fold": 2}, "fold=2: of how many"),
+        ({"folds": 30}, "Use folds=6 or fewer"),
+        ({"fold": 2}, "fold=2 is given without folds"),
         ({"accelerator": "gpuu"}, "accelerator='gpuu'.*'cuda'"),
         ({"dropout": "1.5"}, "dropout='1.5'.*less than 1"),
         ({"dropout": "-0.1"}, "dropout='-0.1'.*greater than or equal to 0"),
@@ -62,7 +62,7 @@ def test_wrong_options_are_named_before_images_are_read(options: dict, words: st
 
 
 def test_stage_1_draws_its_split_first_too(data: Path, tmp_path: Path):
-    with pytest.raises(HebbsegError, match="Take folds=6 or fewer"):
+    with pytest.raises(HebbsegError, match="Use folds=6 or fewer"):
         pretrain_only(make_settings(data, GIVEN | {"folds": 30}), tmp_path / "run")
     weights = tmp_path / "some.safetensors"
     weights.write_bytes(b"")
@@ -148,7 +148,9 @@ def test_masks_that_belong_to_no_image_are_named_where_masks_are_missing(tmp_pat
     data = bright_folder(tmp_path / "data")
     for mask in (data / "masks").iterdir():
         mask.rename(mask.with_name(f"drawn-{mask.name}"))
-    with pytest.raises(HebbsegError, match=r"(?s)none of the 6 cases has a mask.*6 problems.*drawn-a\.png: a mask without"):
+    with pytest.raises(
+        HebbsegError, match=r"(?s)none of the 6 cases has a mask.*6 problems.*drawn-a\.png: mask with no matching image"
+    ):
         Segmenter.train(data, tmp_path / "run", quiet=True, **GIVEN)
 
 

@@ -52,7 +52,8 @@ def draw(rng: np.random.Generator, skin: Skin, shape: tuple[int, ...]) -> tuple[
     lesion = soft_step(level, rng.uniform(0.06, 0.45))
     melanin = skin.melanin * (1 + 0.12 * fractal_noise(rng, shape, 6) + 0.07 * smooth_noise(rng, shape, size / 4))
     blood = skin.blood * (1 + 0.25 * fractal_noise(rng, shape, 4) + 0.10 * smooth_noise(rng, shape, size / 5))
-    melanin = melanin * (1 + _skin_lines(rng, shape, size)) + _freckles(rng, shape, size)
+    skin_lines = 0.12 * np.exp(-((smooth_noise(rng, shape, size / 9) / 0.2) ** 2))
+    melanin = melanin * (1 + skin_lines) + _freckles(rng, shape, size)
     # Red and tanned patches are background, so color alone does not identify the lesion.
     blood = blood + rng.uniform(0, 0.5) * soft_step(fractal_noise(rng, shape, 3) - 0.7, 0.8)
     melanin = melanin + rng.uniform(0, 0.25) * soft_step(fractal_noise(rng, shape, 2) - 0.5, 1.0)
@@ -66,7 +67,8 @@ def draw(rng: np.random.Generator, skin: Skin, shape: tuple[int, ...]) -> tuple[
 
     light = transmitted_light([np.clip(melanin, 0, None), np.clip(blood, 0, None)], [MELANIN, BLOOD])
     light = light * (1 - 0.6 * veil) + 0.6 * veil * np.array([0.45, 0.52, 0.62])[:, None, None]
-    light = light * skin.lamp[:, None, None] * _illumination(rng, shape)
+    illumination = np.clip(1 + 0.08 * smooth_noise(rng, shape, 2), 0.6, 1.3)
+    light = light * skin.lamp[:, None, None] * illumination
     light = _overlays(rng, skin, light, shape, size)
     light = ndimage.gaussian_filter(light, (0, *[rng.uniform(0.2, 0.6) * size / 128] * 2))
     light = light * _vignette(rng, shape)
@@ -105,10 +107,6 @@ def _structure(rng: np.random.Generator, shape: tuple[int, ...], size: int) -> n
     return np.zeros(shape)
 
 
-def _skin_lines(rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np.ndarray:
-    return 0.12 * np.exp(-((smooth_noise(rng, shape, size / 9) / 0.2) ** 2))
-
-
 def _freckles(rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np.ndarray:
     count = int(rng.choice([0, 2, 6, 25]))
     spots = np.zeros(shape)
@@ -116,10 +114,6 @@ def _freckles(rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np
     angles = rng.uniform(0, np.pi, count)
     stamp_ellipses(spots, rng.uniform(0, 1, (count, 2)) * shape, radii, angles, rng.uniform(0.1, 0.7, count))
     return ndimage.gaussian_filter(spots, 0.008 * size)
-
-
-def _illumination(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    return np.clip(1 + 0.08 * smooth_noise(rng, shape, 2), 0.6, 1.3)
 
 
 def _overlays(rng: np.random.Generator, skin: Skin, light: np.ndarray, shape: tuple[int, ...], size: int) -> np.ndarray:

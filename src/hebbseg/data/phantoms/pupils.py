@@ -94,7 +94,7 @@ def draw(rng: np.random.Generator, face: Face, shape: tuple[int, ...]) -> tuple[
     eyeball = eyeball * (1 - 0.75 * np.exp(-np.clip(rows - upper, 0, None) / rng.uniform(0.015, 0.05)))
     image = image * (1 - opening) + eyeball * opening
     image = image * (1 - face.make_up * np.exp(-(((rows - upper) / 0.016) ** 2)))
-    image = _lashes(rng, face, image, columns, upper, lower, centre, shape, size)
+    image = _lashes(rng, face, image, upper, lower, centre)
     image = _brow(rng, image, rows, columns, upper)
     image = _reflections(rng, face, image, rows, columns, eye)
 
@@ -120,16 +120,9 @@ def _lids(
 
 
 def _lashes(
-    rng: np.random.Generator,
-    face: Face,
-    image: np.ndarray,
-    columns: np.ndarray,
-    upper: np.ndarray,
-    lower: np.ndarray,
-    centre: np.ndarray,
-    shape: tuple[int, ...],
-    size: int,
+    rng: np.random.Generator, face: Face, image: np.ndarray, upper: np.ndarray, lower: np.ndarray, centre: np.ndarray
 ) -> np.ndarray:
+    shape, size = image.shape, min(image.shape)
     canvas = np.zeros(shape)
     paths, widths = [], []
     droop = rng.random() < 0.4

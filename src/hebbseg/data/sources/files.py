@@ -102,7 +102,8 @@ class FileSource:
         merged: np.ndarray | None = None
         for path in case.mask:
             raw = self._labels.pop(path, None) or read_labels(path)
-            indices = match_axes(to_indices(raw, rule, path), raw.axes, self._image_axes(case), dims=self.spatial_dims)
+            axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
+            indices = match_axes(to_indices(raw, rule, path), raw.axes, axes, dims=self.spatial_dims)
             self._refuse_other_size(indices.shape, case, path)
             merged = indices if merged is None else np.maximum(merged, indices)
         assert merged is not None
@@ -159,10 +160,6 @@ class FileSource:
             return case
         turned = axes_of(case.image[0]) != self.axes
         return replace(case, spacing_mm=case.spacing_mm[::-1]) if turned else case
-
-    def _image_axes(self, case: Case) -> Axes:
-        own = axes_of(case.image[0])
-        return own if own == "stored" else self.axes
 
     @cached_property
     def _common(self) -> tuple[int, int]:
