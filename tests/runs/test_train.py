@@ -179,7 +179,7 @@ def test_some_levels_can_learn_in_stage_1(part: str, levels: object, learned: se
 def test_levels_that_are_not_there_and_no_levels_at_all(tmp_path: Path) -> None:
     with pytest.raises(HebbsegError, match="levels='3': a network of 2 levels has none of these"):
         pretrain_only(make_settings(DATA, TINY | {"levels": "3"}), tmp_path / "run")
-    with pytest.raises(HebbsegError, match=r"Option levels='deep' .*levels of it that learn"):
+    with pytest.raises(HebbsegError, match=r"Option levels='deep' .*levels trained in stage 1"):
         make_settings(DATA, {"levels": "deep"})
 
 

@@ -90,7 +90,7 @@ def train(
         _show_run(folder)
 
 
-@takes_settings("init", "seed", "size", "patch", "network", "features", "group", "accelerator", "devices", "num_nodes")
+@takes_settings("seed", "init", "group", "size", "patch", "network", "features", "accelerator", "devices", "num_nodes")
 def pretrain(
     data: DataUnlessResumed = None,
     out: OutOption = None,
