@@ -70,6 +70,9 @@ def test_a_network_of_ones_own_needs_trust(
     image = np.zeros((20, 30, 3), np.uint8)
     np.save(tmp_path / "image.npy", image)
     assert Segmenter.load(tmp_path / "run", trust=True).predict(image).shape == (20, 30)
+    assert command(monkeypatch, "train", "--resume", "-o", tmp_path / "run") == 2
+    assert f"repeat --network {MINE}" in capsys.readouterr().err
+    assert command(monkeypatch, "train", "--resume", "-o", tmp_path / "run", "--network", MINE) == 0
     arguments = ("evaluate", tmp_path / "run", GLANDS, "-o", tmp_path / "measured", "--json")
     assert command(monkeypatch, *arguments) == 2
     assert command(monkeypatch, *arguments, "--trust") == 0

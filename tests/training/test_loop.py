@@ -144,3 +144,11 @@ def test_encoder_can_learn_slower_than_the_rest_or_not_at_all(batches: Batches) 
         }
     assert moved[0.0]["encoder"] == 0 < moved[0.1]["encoder"] < 0.3 * moved[1.0]["encoder"]
     assert min(moved[0.0]["decoder"], moved[0.0]["head"]) > 0
+
+
+def test_prefetched_batches_give_the_same_weights(batches: Batches) -> None:
+    ahead = copy.copy(batches)
+    ahead.prefetch = True
+    settings = FinetuneSettings(updates=4)
+    a, b = (weights(fit(method(), each, settings)[0]) for each in (batches, ahead))
+    assert torch.equal(a, b)

@@ -49,7 +49,7 @@ class Board:
     def __exit__(self, *exception: object) -> None:
         self._live.stop()
 
-    def begun(self, task: Task) -> None:
+    def started(self, task: Task) -> None:
         self.state[task.id] = "running"
 
     def ended(self, task: Task, outcome: Outcome, *, again: bool = False) -> None:

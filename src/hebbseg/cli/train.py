@@ -144,6 +144,12 @@ def _settings(
         stored_data = stored.pop("data")
         if "method" in given:
             stored.pop("method_options", None)  # they belong to the stored method
+        name = stored["network"]
+        if "network" not in given and name != "unet" and not name.startswith("monai.networks.nets."):
+            raise HebbsegError(
+                f"{folder}: run.json names the network {name!r}, and resuming imports it. If you trust the author of this folder, "
+                f"repeat --network {name}."
+            )
         data, given = data or stored_data, stored | given
     if data is None:
         if resume:

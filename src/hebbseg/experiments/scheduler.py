@@ -55,7 +55,7 @@ def left_of(tasks: Sequence[Task]) -> list[Task]:
 class Board(Protocol):
     """Progress display of a grid, notified when a task starts, ends or cannot start."""
 
-    def begun(self, task: Task) -> None: ...
+    def started(self, task: Task) -> None: ...
 
     def ended(self, task: Task, outcome: Outcome, *, again: bool = False) -> None: ...
 
@@ -102,7 +102,7 @@ class _Schedule:
             while len(self.running) < self.executor.slots and (task := self._next()) is not None:
                 self.executor.submit(self.waiting.pop(task.id))
                 self.running[task.id] = task
-                self.board.begun(task)
+                self.board.started(task)
             if self.running:  # none if all remaining tasks depend on a failed one
                 self._collect(POLL_S)
         if request.made:
