@@ -147,7 +147,7 @@ def _settings(
         name = stored["network"]
         if "network" not in given and name != "unet" and not name.startswith("monai.networks.nets."):
             raise HebbsegError(
-                f"{folder}: run.json names the network {name!r}, and resuming imports it. If you trust the author of this folder, "
+                f"{folder}: run.json names the network {name!r}, which resuming imports. If you trust this folder, "
                 f"repeat --network {name}."
             )
         data, given = data or stored_data, stored | given
