@@ -126,7 +126,7 @@ def test_masks_of_one_class_only(
         save(data / "masks" / f"{name}.png", np.full((24, 32), value, np.uint8))
     assert command(monkeypatch, "train", data, "-o", tmp_path / "run", *TINY) == 2
     err = capsys.readouterr().err
-    assert f"nothing but {value}" in err and "nothing to learn" in err and "Traceback" not in err
+    assert f"(only {value})" in err and "Training needs masks" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize(

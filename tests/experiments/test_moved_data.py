@@ -47,4 +47,4 @@ def test_a_run_that_was_cut_does_not_go_on_with_other_data(tmp_path: Path, monke
     bright_folder(tmp_path / "there" / "mine", names="uvwxyz")
     cut_run(tmp_path / "out", tmp_path / "here", monkeypatch)
     outcome = carry_out(of_my_data(tmp_path / "out", tmp_path / "there"))
-    assert outcome.status == "failed" and "the split is not the one" in outcome.message
+    assert outcome.status == "failed" and "another split" in outcome.message

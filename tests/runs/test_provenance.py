@@ -76,7 +76,7 @@ def test_a_split_beside_the_weights_that_is_not_theirs_is_said_and_does_not_stop
     weights = shutil.copy(stage1, tmp_path / "odd" / "weights.safetensors")
     (tmp_path / "odd" / "split.json").write_text("{}")
     described, _, _ = trained(data, tmp_path / "run", init=weights)
-    assert "are unknown" in described["warning"] and "not a split of ours" in described["warning"]
+    assert "are unknown" in described["warning"] and "not a valid split file" in described["warning"]
 
 
 @pytest.mark.parametrize(
