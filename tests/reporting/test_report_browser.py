@@ -91,7 +91,7 @@ def test_tables_sort_by_number_at_a_click_and_by_keyboard(opened: tuple[Any, lis
 def test_what_is_missing_sorts_last_either_way(opened: tuple[Any, list[str], list[str]]) -> None:
     page, _, _ = opened
     script = "[...document.querySelectorAll('table')].map(t => t.getAttribute('aria-label'))"
-    table = page.evaluate(script).index("Dice (%) on glas, by temperature t of the softmax")
+    table = page.evaluate(script).index("Dice (%) on glas by softmax temperature t")
     cell = "document.querySelectorAll('table')[{}].tBodies[0].rows[2].cells[2]"
     page.evaluate(f"c => {{ const e = {cell.format(table)}; delete e.dataset.sort; e.textContent = '–'; }}")
     button = page.locator("table").nth(table).locator("th").nth(2).locator("button")
