@@ -62,7 +62,7 @@ def run() -> list[Row]:
             "ours": lambda: ours(network, batches),
             "bare": lambda: bare(network, batches),
             "letter": lambda: stage1(
-                network, batches, layerwise=False, whiten=None, center=False, standardize=False, unit_norm=False
+                network, batches, layerwise=False, whiten=None, center=False, standardize=False, unit_norm=False, rate=1e-3
             ),
             "recipe": lambda: stage1(network, batches, layerwise=False, layers=("encoder",)),
         },
