@@ -49,7 +49,7 @@ def measure(runs: int) -> tuple[float, float, float]:
             "--tables",
         ]
         begun = time.perf_counter()
-        with subprocess.Popen([*line, str(root / "t")], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen([*line, str(root / "t")], stdout=subprocess.PIPE, encoding="utf-8") as process:
             assert process.stdout is not None
             said = process.stdout.read()
             _, status, used = os.wait4(process.pid, 0)  # of this process alone, not of others before it

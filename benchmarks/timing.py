@@ -42,7 +42,7 @@ def row(name: str, ours: float, reference: float, *, at_most: float | None = Non
 
 def peak_mib(module: str, case: str) -> float:
     """Peak memory of ``python -m module case`` beyond what it had after set-up, in MiB: each case a process of its own."""
-    done = subprocess.run([sys.executable, "-m", module, case], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", module, case], capture_output=True, encoding="utf-8", check=True)
     return float(done.stdout.strip().splitlines()[-1])
 
 

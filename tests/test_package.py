@@ -3,7 +3,7 @@ import sys
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True).stdout.strip()
 
 
 def test_import_does_not_wait_for_torch() -> None:

@@ -58,7 +58,9 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     pip("--python", python, "install", "--no-deps", "--no-index", str(wheel))
 
     def output(*command: str) -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=clean_environment(), capture_output=True, encoding="utf-8", check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

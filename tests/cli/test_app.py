@@ -41,7 +41,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 
 def test_python_dash_m_is_the_command_line():
-    done = subprocess.run([sys.executable, "-m", "hebbseg", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "hebbseg", "--version"], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.strip() == f"hebbseg {__version__}"
 
 

@@ -29,7 +29,7 @@ print(libc.mallinfo2().hblks - before)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt and mallinfo2")
 @pytest.mark.parametrize("how, mappings", [("keep", 0), ("leave", 1)])
 def test_a_large_block_has_no_mapping_of_its_own(how: str, mappings: int) -> None:
-    done = subprocess.run([sys.executable, "-c", CODE, how], capture_output=True, text=True, check=True, env={})
+    done = subprocess.run([sys.executable, "-c", CODE, how], capture_output=True, encoding="utf-8", check=True, env={})
     assert int(done.stdout) == mappings
 
 

@@ -214,7 +214,7 @@ def test_ctrl_c_saves_exits_with_130_and_prints_the_resume_command(
     arguments = ["train", GLANDS, "-o", str(tmp_path / "run"), *small, "--updates", "100000"]
     process = subprocess.Popen(
         [sys.executable, "-m", "hebbseg", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     for _ in range(600):
         # Stage 2 starts once the initial weights are written.

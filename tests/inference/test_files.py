@@ -255,7 +255,7 @@ print(*peaks)
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, encoding="utf-8", check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     small, tall = map(float, done.stdout.split()[-2:])

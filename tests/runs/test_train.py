@@ -295,7 +295,9 @@ def test_two_processes_train_one_model(tmp_path: Path) -> None:
         options = TINY | {"norm": "none", "dropout": 0.0, "devices": devices, "accelerator": "cpu", "augment": False}
         options |= {"updates": 3, "loss": "dice+ce", "optimizer": "sgd", "learning_rate": 0.01, "clip": None}
         command = [sys.executable, str(script), DATA, str(tmp_path / str(devices)), json.dumps(options)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
         assert done.returncode == 0, done.stderr[-2000:]
     first, second = (load_file(tmp_path / n / "pretrained.safetensors") for n in ("1", "2"))
     for name, value in first.items():
@@ -363,7 +365,9 @@ def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
     options |= {"norm": "none", "optimizer": "sgd", "learning_rate": 1e30, "clip": "none", "warm_up": 0}
     command = [sys.executable, "-m", "hebbseg", "train", DATA, "-o", str(tmp_path / "run")]
     command += [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 2, done.stderr[-2000:]
     assert done.stderr.count("The loss became") == 1 and "Traceback" not in done.stderr
 

@@ -46,7 +46,7 @@ class Start:
     def of(cls, data: str, out: Path) -> "Start":
         resume = (out / "run.json").exists()
         code = SCRIPT.format(data=data, options=OPTIONS, out=str(out), resume=resume)
-        return cls(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True))
+        return cls(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, encoding="utf-8"))
 
     def next_step(self) -> str:
         """Waits for it; empty when the process has ended."""

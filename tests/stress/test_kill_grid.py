@@ -15,7 +15,7 @@ GOOD = Outcome(code=0, done=RUNS, twice=[], again=2, cut=2, same=True)
 
 
 def test_its_command_is_the_command_line() -> None:
-    shown = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run([*COMMAND, "--version"], capture_output=True, encoding="utf-8", check=True).stdout
     assert shown.startswith("hebbseg ")
 
 
