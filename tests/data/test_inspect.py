@@ -72,9 +72,9 @@ def test_every_fault_is_found_in_one_go(tmp_path: Path):
     assert [c.id for c in examination.usable] == list("cdefgh")
     source = examination.source
     assert isinstance(source, FileSource)
-    mended = examine(source.with_cases(examination.usable))
-    assert not [p for p in mended.problems if "skipped" in p.finding and "images/a.png" in p.file]
-    assert report(mended)["with_mask"] == 4
+    fixed = examine(source.with_cases(examination.usable))
+    assert not [p for p in fixed.problems if "skipped" in p.finding and "images/a.png" in p.file]
+    assert report(fixed)["with_mask"] == 4
 
 
 def test_soft_masks_leave_the_images_checked(tmp_path: Path):

@@ -274,7 +274,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     recipe.write_text(RECIPE)
     kept = (out / "recipe.toml").read_text(encoding="utf-8")
     assert command(monkeypatch, "grid", recipe, "-o", out, "--executor", "ray", "--address", "127.0.0.1:1") == 2
-    assert (out / "recipe.toml").read_text(encoding="utf-8") == kept != RECIPE, "nothing was begun, so nothing is replaced"
+    assert (out / "recipe.toml").read_text(encoding="utf-8") == kept != RECIPE, "nothing was started, so nothing is replaced"
     assert command(monkeypatch, "grid", recipe, "--only", "Nobody") == 2
     assert command(monkeypatch, "grid", recipe, "--data", "nothing") == 2
     assert command(monkeypatch, "grid", recipe, "--executor", "slurm") == 2
