@@ -1,13 +1,13 @@
 """The settings of a run: frozen, validated, in sections; flat names (`FLAT_NAMES`) outside this package."""
 
+from hebbseg.config.fields import AUTO_BATCH, Accelerator, AugmentName
+from hebbseg.config.presets import PRESETS, preset_values
+from hebbseg.config.pretrain import PRETEXT, PretrainSettings
 from hebbseg.config.sections import (
-    AUTO_BATCH,
-    Accelerator,
     DataSettings,
     FinetuneSettings,
     HardwareSettings,
     NetworkSettings,
-    PretrainSettings,
     current_options,
     former_options,
 )
@@ -17,7 +17,10 @@ __all__ = [
     "AUTO_BATCH",
     "FLAT_NAMES",
     "OLD_NAMES",
+    "PRESETS",
+    "PRETEXT",
     "Accelerator",
+    "AugmentName",
     "DataSettings",
     "FinetuneSettings",
     "HardwareSettings",
@@ -27,5 +30,6 @@ __all__ = [
     "current_options",
     "former_options",
     "make_settings",
+    "preset_values",
     "settings_of_run",
 ]

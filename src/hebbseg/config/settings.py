@@ -7,20 +7,21 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from hebbseg.config.sections import (
-    DataSettings,
-    FinetuneSettings,
-    HardwareSettings,
-    NetworkSettings,
-    PretrainSettings,
-    Section,
-)
+from hebbseg.config.fields import Section
+from hebbseg.config.presets import PRESETS, Preset, preset_values
+from hebbseg.config.pretrain import PretrainSettings
+from hebbseg.config.sections import DataSettings, FinetuneSettings, HardwareSettings, NetworkSettings
 from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.seeding import derive_seed
 
 
 class Settings(Section):
     """All settings of a run."""
 
+    preset: Preset = Field(
+        "hebbseg",
+        description="values of the settings that are not given: the defaults (hebbseg), or those of the paper for the data set",
+    )
     seed: int = Field(0, description="random seed of split, weights, batches and augmentation")
     data: DataSettings
     network: NetworkSettings = NetworkSettings()
@@ -43,6 +44,11 @@ class Settings(Section):
     def split_seed(self) -> int:
         """Random seed of the split."""
         return self.seed if self.data.split_seed is None else self.data.split_seed
+
+    @property
+    def run_seed(self) -> int:
+        """Random seed of weights, batches and augmentation: a different one in each fold."""
+        return derive_seed(self.seed, "fold", self.data.fold) if self.data.fold else self.seed
 
     def flat(self, *, relevant: bool = False) -> dict[str, Any]:
         """Return {flat name: JSON value}, the input of `make_settings`; ``relevant``: only the settings in `identity`."""
@@ -98,13 +104,15 @@ def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
     Raises:
         HebbsegError: an option is unknown or invalid; names the option, its value and what is allowed.
     """
+    given = _current_names(options)
+    chosen = str(given.get("preset", PRESETS[0]))
     sections: dict[str, dict[str, Any]] = {"data": {"source": str(data)}}
-    for given, value in options.items():
-        name = OLD_NAMES.get(given, given)
-        if name not in FLAT_NAMES or name == "data":
-            raise HebbsegError(f"Unknown option {given!r}. {did_you_mean(given, FLAT_NAMES)}")
+    values = preset_values(chosen, str(data), given)
+    for name, value in (values | given).items():
         section, key, _ = FLAT_NAMES[name]
-        sections.setdefault(section, {})[key] = value
+        # Single options of a method change the preset's, they do not replace all of them.
+        both = isinstance(value, Mapping) and name in values
+        sections.setdefault(section, {})[key] = {**values[name], **value} if both else value
     try:
         return Settings.model_validate(sections.pop("", {}) | sections)
     except ValidationError as error:
@@ -115,6 +123,18 @@ def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
         name = next((n for n, (section, key, _) in FLAT_NAMES.items() if [section, key] == place[:2]), place[0])
         description = FLAT_NAMES[name][2].description
         raise HebbsegError(f"Option {name}={first['input']!r} ({description}): {first['msg']}.") from None
+
+
+def _current_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for old, value in options.items():
+        name = OLD_NAMES.get(old, old)
+        if name not in FLAT_NAMES or name == "data":
+            raise HebbsegError(f"Unknown option {old!r}. {did_you_mean(old, FLAT_NAMES)}")
+        if name == "folds" and value in ("images", "grouped"):
+            name = "folds_by"
+        given[name] = value
+    return given
 
 
 def settings_of_run(stored: Mapping[str, Any]) -> Settings:

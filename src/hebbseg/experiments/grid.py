@@ -22,7 +22,12 @@ from hebbseg.runs.preflight import check_network
 
 WITHOUT_STAGE_1 = frozenset({"random"})
 OLD_SPELLING = {new: old for old, new in OLD_NAMES.items()}
-LATER_SETTINGS = ("rule_options", "network", "network_options", "layers")  # added after version 0.1
+LATER_SETTINGS = (
+    "preset", "rule_options", "network", "network_options", "layers", "folds_by", "patch_foreground", "window_blend", "epochs",
+    "momentum", "unlabelled_pool", "pretrain_step", "pretrain_schedule", "pretrain_augment", "pretrain_max_batches",
+    "restore_norms",
+)  # fmt: skip
+"""Added after version 0.1."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ def probe(
         folder.note(**notes)
     context = RunContext(settings, dataset, split.training, make_fabric(settings))
     classes = len(source.classes)
-    network, first = initialize(context, 0) if initialize else context.initialize(classes, settings.seed)
+    network, first = initialize(context, 0) if initialize else context.initialize(classes, settings.run_seed)
     if first.diagnostics:
         write_json(folder / "pretrain.json", as_dict(first.diagnostics))
     assert isinstance(network, UNet)
@@ -57,7 +57,7 @@ def probe(
         list(_examples(context.store, split.training.labelled, network)),
         _examples(held_out, split.test, network),
         n_classes=classes,
-        generator=torch.Generator().manual_seed(settings.seed),
+        generator=torch.Generator().manual_seed(settings.run_seed),
         multiple_of=2 ** (len(settings.network.features) - 1),
     )
     summary = {

@@ -41,7 +41,7 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Datas
         checkpoint = files / "checkpoint.pt"
         state = load_checkpoint(checkpoint) if checkpoint.exists() else None
         session = stage1_session(settings, files, state, reporter, request if files.writes else None)
-        made, first = context.initialize(classes, settings.seed + network * SEEDS_APART, session)
+        made, first = context.initialize(classes, settings.run_seed + network * SEEDS_APART, session)
         if files.writes:
             described = {
                 "network": context.network_options(classes),

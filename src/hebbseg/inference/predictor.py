@@ -17,6 +17,7 @@ from hebbseg.data.io.image_file import Axes, user_values
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.sliding_window import predict_probabilities
+from hebbseg.inference.streaming import Blend
 from hebbseg.networks.factory import as_described, build_network, check_trusted
 from hebbseg.networks.model_file import load_model, save_model
 
@@ -34,6 +35,7 @@ class Predictor:
         classes: index, mask value and name of each class.
         window: size of sliding windows, or None for whole images.
         tta: test-time augmentation by flips (and rotations).
+        blend: weight of a window's pixels where windows overlap.
         axes: order of axes of the training files; other files are transposed to it, and their masks back. "stored"
             disables this.
     """
@@ -44,6 +46,7 @@ class Predictor:
     classes: tuple[ClassInfo, ...]
     window: tuple[int, ...] | None = None
     tta: Tta = "none"
+    blend: Blend = "gaussian"
     axes: Axes = "stored"
 
     @property
@@ -91,7 +94,7 @@ class Predictor:
     def probabilities_of_preprocessed(self, image: Tensor) -> Tensor:
         """Like `probabilities`, for a preprocessed image (C, *S)."""
         tta = False if self.tta == "none" else self.tta
-        return predict_probabilities(self.network, image, window=self.window, tta=tta, batch=4)
+        return predict_probabilities(self.network, image, window=self.window, blend=self.blend, tta=tta, batch=4)
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file: weights, and the configuration as metadata."""
@@ -119,6 +122,7 @@ class Predictor:
                 classes=tuple(ClassInfo(**_class(info)) for info in description["classes"]),
                 window=None if description["window"] is None else tuple(description["window"]),
                 tta=description["tta"],
+                blend=description.get("blend", "gaussian"),
                 axes=description.get("axes", "stored"),
             )
         except HebbsegError as error:
@@ -135,6 +139,7 @@ class Predictor:
             "classes": [asdict(info) for info in self.classes],
             "window": None if self.window is None else list(self.window),
             "tta": self.tta,
+            "blend": self.blend,
             "axes": self.axes,
         }
 

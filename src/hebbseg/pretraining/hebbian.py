@@ -19,6 +19,7 @@ from hebbseg.hebbian.rules import Rule, rule_class
 from hebbseg.methods.options import checked_options, options_of
 from hebbseg.networks.factory import called_layers
 from hebbseg.networks.modes import modes_kept, without_dropout
+from hebbseg.training.schedules import rate_factor
 from hebbseg.training.session import Row, Session, State
 
 
@@ -84,15 +85,16 @@ def pretrain(
     steps_per_epoch: int = 1,
     session: Session | None = None,
 ) -> Initialized:
-    """Train ``network`` in place, then rescale its filters to the norms of the random initialization.
+    """Train ``network`` in place; by default, then rescale its filters to the norms of the random initialization.
 
-    The learning rate is relative to each layer's `PlasticLayer.natural_rate` and falls linearly to a tenth.
+    With ``step="relative"``, the learning rate is relative to each layer's `PlasticLayer.natural_rate`.
 
     Args:
         images: returns batch number k of images, (B, C, *S); a pure function of k.
         layers: names of layers or of modules that contain them; None: all but the head.
     """
-    session = session or Session()
+    session, settings = session or Session(), settings.of_hebbian()
+    assert isinstance(settings.epochs, int) and isinstance(settings.rate, float)
     state = session.state
     history: list[Row] = [] if state is None else list(state["history"])
     diagnostics = {} if state is None else {n: LayerDiagnostics(**d) for n, d in state["diagnostics"].items()}
@@ -115,9 +117,9 @@ def pretrain(
                     plasticity.forget_usage()
                     for step in range(epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch):
                         for group in optimizer.param_groups:
-                            group["lr"] = settings.rate * (1 - 0.9 * step / steps)
+                            group["lr"] = settings.rate * _rate_factor(settings, step / steps)
                         forward(images(phase * steps + step))
-                        plasticity.write_gradients(relative=True)
+                        plasticity.write_gradients(relative=settings.step == "relative")
                         optimizer.step()
                         if settings.unit_norm:
                             plasticity.normalize()
@@ -128,7 +130,8 @@ def pretrain(
                         session.stop_if_requested("Stopped in stage 1.")
                     epoch += 1
                     session.save(partial(_state, phase, epoch, parts, history, diagnostics), False)
-                plasticity.restore_norms()
+                if settings.restore_norms:
+                    plasticity.restore_norms()
                 diagnostics |= diagnose(plasticity)
     return Initialized(history=history, diagnostics=diagnostics)
 
@@ -146,11 +149,18 @@ def _phases(network: nn.Module, settings: PretrainSettings, layers: tuple[str, .
     return [(name,) for name in names] if settings.layerwise else [names]
 
 
+def _rate_factor(settings: PretrainSettings, progress: float) -> float:
+    if settings.schedule == "linear":
+        return 1 - 0.9 * progress
+    assert settings.schedule != "auto"
+    return rate_factor(settings.schedule, progress)
+
+
 def _optimizer(plasticity: Plasticity, settings: PretrainSettings) -> torch.optim.Optimizer:
     weights = [layer.weight for layer in plasticity.plastic_layers.values()]
     # No momentum and no decay: the rule determines sign and size of each step.
-    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
-    return kind(weights, lr=settings.rate)
+    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[settings.optimizer](weights, lr=settings.rate)
 
 
 def _settled(history: list[Row], phase: int, settings: PretrainSettings) -> bool:

@@ -1,7 +1,7 @@
 """Weight initializations by name: the table behind ``--init``."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,19 +53,37 @@ def random(network: nn.Module, context: Context) -> Initialized:
 
 
 def random_rescaled(network: nn.Module, context: Context) -> Initialized:
-    """Rescale random weights and recompute norm statistics as after Hebbian learning: the control without learning."""
+    """Random weights with the filter norms and norm statistics after Hebbian learning: the control without learning.
+
+    If Hebbian learning does not restore the norms of the random initialization, it is carried out, and every filter that it
+    trains has its initial direction with the norm after learning.
+    """
+    result = Initialized()
+    plasticity = make_plasticity(network, context.settings, context.layers)
+    if not context.settings.restore_norms:
+        result = replace(_learn(network, context), diagnostics={})
     with torch.no_grad():
-        make_plasticity(network, context.settings, context.layers).restore_norms()
+        for layer in plasticity.plastic_layers.values():
+            learned = layer.rows(layer.weight).norm(dim=-1, keepdim=True)
+            layer.weight.copy_(layer.initial)
+            if not context.settings.restore_norms:
+                layer.divide_filters(layer.rows(layer.weight).norm(dim=-1, keepdim=True) / learned)
+        if context.settings.restore_norms:
+            plasticity.restore_norms()
     recalibrate_norms(network, context.calibration())
-    return Initialized()
+    return result
 
 
 def hebbian(network: nn.Module, context: Context) -> Initialized:
     """Train by Hebbian plasticity on all training images, then recompute norm statistics."""
-    steps, session = context.steps_per_epoch, context.session
-    result = pretrain(network, context.images, context.settings, layers=context.layers, steps_per_epoch=steps, session=session)
+    result = _learn(network, context)
     recalibrate_norms(network, context.calibration())
     return result
+
+
+def _learn(network: nn.Module, context: Context) -> Initialized:
+    steps, session = context.steps_per_epoch, context.session
+    return pretrain(network, context.images, context.settings, layers=context.layers, steps_per_epoch=steps, session=session)
 
 
 def pretext(task: Callable[..., Pretext], network: UNet, context: Context, **options: Any) -> Initialized:

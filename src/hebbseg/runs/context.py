@@ -1,14 +1,17 @@
 """The parts of a run: data, batches, network and predictor."""
 
 import math
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from hebbseg.config import AUTO_BATCH, Settings
-from hebbseg.data.augment.views import Augment
+from hebbseg.config import AUTO_BATCH, AugmentName, Settings
+from hebbseg.data.augment.geometry import Geometry
+from hebbseg.data.augment.views import MILD, Augment
 from hebbseg.data.batches import Batches
 from hebbseg.data.cases import Source
 from hebbseg.data.splits.split import TrainingCases
@@ -27,7 +30,6 @@ from hebbseg.pretraining.initializers import (
 from hebbseg.runs.dataset import Dataset, for_all_axes
 from hebbseg.training.session import Session
 
-MAX_EPOCH_BATCHES = 250  # of stage 1: filters converge long before the end of a very large data set
 MAX_CALIBRATION_BATCHES = 60  # for norm statistics
 
 
@@ -35,8 +37,10 @@ class RunContext:
     """Everything a run needs once its settings and data are known."""
 
     def __init__(self, settings: Settings, dataset: Dataset, training: TrainingCases, fabric: Fabric) -> None:
-        self.settings = settings
         self.source = source = dataset.source
+        batch = self._batch(settings.finetune.labelled_batch)
+        finetune = settings.finetune.in_updates(labelled=len(training.labelled), batch=batch)
+        self.settings = settings.model_copy(update={"finetune": finetune})
         self.training = training
         self.fabric = fabric
         if not training.images:
@@ -48,9 +52,10 @@ class RunContext:
         )
         dims = source.spatial_dims
         self.patch = None if settings.data.patch == "none" else for_all_axes(settings.data.patch, dims)
-        self.augment = Augment(spatial_dims=dims) if settings.finetune.augment else None
+        self.augment = make_augment(settings.finetune.augment, dims)
 
-    def batches(self, *, unlabelled: bool, augmented: bool, seed: int) -> Batches:
+    def batches(self, *, unlabelled: bool = False, augment: AugmentName | None = None, seed: int) -> Batches:
+        """Return the batches of a run; ``augment`` other than that of stage 2 is for stage 1 and norm statistics."""
         finetune = self.settings.finetune
         return Batches(
             store=self.store,
@@ -60,8 +65,10 @@ class RunContext:
             labelled_batch=self._batch(finetune.labelled_batch),
             unlabelled_batch=self._batch(finetune.unlabelled_batch) if unlabelled else 0,
             image_batch=self._batch(self.settings.pretrain.batch),
-            augment=self.augment if augmented else None,
+            pool=finetune.unlabelled_pool,
+            augment=self.augment if augment is None else make_augment(augment, self.source.spatial_dims),
             patch=self.patch,
+            foreground=self.settings.data.patch_foreground,
             prefetch=self.fabric.device.type != "cpu",
         )
 
@@ -73,7 +80,7 @@ class RunContext:
 
     def calibration(self) -> list[Tensor]:
         """Return every training image once, unaugmented, on the device; at most `MAX_CALIBRATION_BATCHES` batches."""
-        plain = self.batches(unlabelled=False, augmented=False, seed=self.settings.seed)
+        plain = self.batches(augment="none", seed=self.settings.run_seed)
         count = min(math.ceil(len(self.training.images) / plain.image_batch), MAX_CALIBRATION_BATCHES)
         if plain.patch is not None:
             count = min(4 * count, MAX_CALIBRATION_BATCHES)  # a patch shows only a part of an image
@@ -85,7 +92,7 @@ class RunContext:
         if not is_initializer(settings.init):
             check_weights(Path(settings.init), self.network_options(classes))
         network = build_network(**self.network_options(classes), seed=seed).to(self.fabric.device)
-        batches = self.batches(unlabelled=False, augmented=False, seed=seed)
+        batches = self.batches(augment=settings.augment, seed=seed)
         part = slice(self.fabric.global_rank, None, self.fabric.world_size)
 
         def images(step: int) -> Tensor:
@@ -102,7 +109,9 @@ class RunContext:
             settings=settings,
             layers=layers,
             output=output,
-            steps_per_epoch=min(math.ceil(len(self.training.images) / batches.image_batch), MAX_EPOCH_BATCHES),
+            steps_per_epoch=min(
+                math.ceil(len(self.training.images) / batches.image_batch), settings.max_batches or sys.maxsize
+            ),
             options=check_init(settings.init, settings.init_options),
             session=session or Session(),
         )
@@ -115,10 +124,18 @@ class RunContext:
             preprocessing=self.store.preprocessing,
             classes=self.source.classes,
             # As large as the training patches; None predicts whole images.
-            window=self.batches(unlabelled=False, augmented=False, seed=0).patch,
+            window=self.batches(seed=0).patch,
             tta=self.settings.finetune.tta,
+            blend=self.settings.data.window_blend,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
         )
+
+
+def make_augment(name: AugmentName, spatial_dims: int) -> Augment | None:
+    """Return the augmentation of this name; None for ``none``."""
+    if name == "flips-rotations":
+        return Augment(spatial_dims=spatial_dims, geometry=Geometry(free=0.0), weak_light=replace(MILD, chance=0.0))
+    return Augment(spatial_dims=spatial_dims) if name == "full" else None
 
 
 def network_options(settings: Settings, source: Source, classes: int) -> dict[str, Any]:

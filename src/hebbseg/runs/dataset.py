@@ -75,6 +75,7 @@ def draw_split(settings: Settings, source: Source) -> Split:
         protocol=data.protocol,
         folds=data.folds,
         fold=data.fold,
+        folds_by=data.folds_by,
         test=data.test if data.test in ("auto", "official") else _share(data.test),
     )
 

@@ -71,7 +71,7 @@ def train_stages(
         if initialize is not None:
             return initialize(context, number)
         session = stage1_session(settings, folder, state, reporter, request) if number == 0 else None
-        return context.initialize(classes, settings.seed + number * SEEDS_APART, session)
+        return context.initialize(classes, settings.run_seed + number * SEEDS_APART, session)
 
     network, first = initialized(0)
     if resumed is None:
@@ -88,9 +88,9 @@ def train_stages(
     try:
         kept, rows = fit(
             method,
-            context.batches(unlabelled=method.uses_unlabelled, augmented=True, seed=settings.seed),
+            context.batches(unlabelled=method.uses_unlabelled, seed=settings.run_seed),
             settings.finetune,
-            seed=settings.seed,
+            seed=settings.run_seed,
             fabric=context.fabric,
             validate=_validator(context) if context.training.validation else None,
             session=_session("fit", settings, folder, state, reporter, request, history=first.history),
@@ -99,7 +99,8 @@ def train_stages(
         if isinstance(error, Interrupted) or not (folder / "checkpoint.pt").exists():
             raise
         raise HebbsegError(f"{error} The last good checkpoint is {folder / 'checkpoint.pt'}.") from error
-    recalibrate_norms(kept, context.calibration())
+    if not context.training.validation:  # otherwise the network that was validated is tested
+        recalibrate_norms(kept, context.calibration())
     return context.predictor(kept.cpu().eval()), [*first.history, *rows]
 
 
@@ -112,9 +113,15 @@ def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, fir
 
 
 def _validator(context: RunContext) -> Callable[[nn.Module], float]:
-    """Return a function that computes the mean Dice of the validation cases at the training size."""
+    """Return a function that computes the mean Dice of the validation cases at the training size.
+
+    Averaged weights need norm statistics of their own, so these are recomputed before each validation.
+    """
+    calibration = context.calibration() if context.settings.finetune.ema and context.settings.network.norm == "batch" else []
 
     def validate(network: nn.Module) -> float:
+        if calibration:
+            recalibrate_norms(network, calibration)
         predictor = context.predictor(network)
         values = []
         for name in context.training.validation:

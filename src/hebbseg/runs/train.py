@@ -103,7 +103,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
         context = RunContext(settings, dataset, split.training, fabric)
         with _stoppable(folder) as request:
             session = stage1_session(settings, folder, state, reporter, request)
-            network, first = context.initialize(2, settings.seed, session)
+            network, first = context.initialize(2, settings.run_seed, session)
         if fabric.global_rank == 0:
             save_model(path, network.state_dict(), {"network": context.network_options(2), "init": settings.pretrain.init})
             folder.save_rows("history.csv", first.history)

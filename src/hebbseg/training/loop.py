@@ -41,7 +41,7 @@ def fit(
         batches: each batch is requested once.
         fabric: device, precision and processes; default: one process on the CPU.
         validate: computes the Dice of a network on the validation cases. The best network is kept, and training stops
-            after ``settings.patience`` validations without improvement. None disables both.
+            after ``settings.patience`` validations without improvement, if set. None disables both.
         rows: approximate number of rows of the history.
     """
     fabric, session = fabric or Fabric(accelerator="cpu", devices=1), session or Session()
@@ -53,7 +53,7 @@ def fit(
     numbers = range(training.done, settings.updates)
     for number, batch in zip(numbers, batches.from_step(training.done), strict=False):
         progress = training.progress()
-        if progress >= 1 or training.best["looks_since"] >= settings.patience:
+        if progress >= 1 or (settings.patience is not None and training.best["looks_since"] >= settings.patience):
             break
         rate = training.set_learning_rate(progress)
         torch.manual_seed(derive_seed(seed, "update", number, fabric.global_rank))
@@ -74,6 +74,8 @@ def fit(
         session.report(training.done, settings.updates, training.log.latest())
         session.save(training.state_dict, session.stop_requested)
         session.stop_if_requested(f"Stopped after update {training.done} of {settings.updates}.")
+    if validate is not None and training.best["network"] is None:  # the time limit came before the first validation
+        training.validate(validate)
     return training.best_network(), training.log.rows
 
 
@@ -190,7 +192,7 @@ def _optimizer(method: Method, settings: FinetuneSettings) -> torch.optim.Optimi
             groups.setdefault((relative, decay), []).append(weight)
     options = [{"params": p, "relative_rate": r, "weight_decay": d} for (r, d), p in groups.items()]
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(options, lr=settings.learning_rate, momentum=0.9, nesterov=True)
+        return torch.optim.SGD(options, lr=settings.learning_rate, momentum=settings.momentum)
     return torch.optim.AdamW(options, lr=settings.learning_rate)
 
 

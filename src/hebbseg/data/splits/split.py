@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hebbseg.errors import HebbsegError, did_you_mean
 
 PROTOCOLS = ("few-label", "paper", "selection")
 SELECTION_FOLDS = 5
+BY_IMAGES = ", by images"
 FORMAT = 1
 
 
@@ -101,6 +102,7 @@ def make_split(
     protocol: str = "few-label",
     folds: int | None = None,
     fold: int | None = None,
+    folds_by: str = "grouped",
     validation: float | None = None,
     test: str | float = "auto",
 ) -> Split:
@@ -119,7 +121,8 @@ def make_split(
             ``"selection"`` (for choosing settings: the published test set is excluded, and seed k tests on fold
             k mod ``folds`` of the training set; default 5 folds).
         folds: number of cross-validation folds; the paper protocol defaults to 10, or 5 for volumes.
-        fold: test fold, 0 … folds − 1; default 0.
+        fold: test fold, 0 … folds − 1; default 0. Validation and labelled cases of different folds are drawn independently.
+        folds_by: ``"grouped"``, or ``"images"`` to draw test and validation cases one by one, whatever their group.
         validation: fraction of the training cases with masks used for validation; default by protocol.
         test: ``"auto"`` (the test fold if ``folds`` is set, else the published test set, else 20 %), ``"official"``, or
             a fraction (0 for none).
@@ -127,6 +130,7 @@ def make_split(
     regime = Regime.parse(labelled)
     if protocol not in PROTOCOLS:
         raise HebbsegError(f"Unknown protocol={protocol!r}. {did_you_mean(protocol, PROTOCOLS)}")
+    of_fold = f" of fold {fold}" if fold else ""
     if protocol == "paper" and folds is None and test == "auto":
         folds = 5 if source.spatial_dims == 3 else 10
     if protocol == "selection":
@@ -153,12 +157,15 @@ def make_split(
         test = "official" if any(case.subset == "test" for case in cases) else 0.0
         folds, fold, validation = None, None, 0.0
         notes.append("No case has a mask: nothing is held out but a published test side.")
-    training_side, test_side, how = _test_side(source.name, cases, folds, fold, test, seed, notes)
+    groups = {case.id: case.group for case in cases}
+    if folds_by == "images":
+        cases = [replace(case, group=None) for case in cases]
+    training_side, test_side, how = _test_side(source.name, cases, folds, fold, folds_by, test, seed, notes)
     validation_side: list[Case] = []
     if validation:
-        units = drawn_units(training_side, seed=seed, purpose="validation", notes=notes)
+        units = drawn_units(training_side, seed=seed, purpose=f"validation{of_fold}", notes=notes)
         training_side, validation_side = hold_out(units, validation, purpose="validation")
-    order = drawn_order([case.id for case in training_side if case.has_mask], seed=seed, purpose="labelled")
+    order = drawn_order([case.id for case in training_side if case.has_mask], seed=seed, purpose=f"labelled{of_fold}")
     chosen = tuple(order[: regime.count(len(order), source.name)])
     training = TrainingCases(
         labelled=chosen,
@@ -176,7 +183,7 @@ def make_split(
             test=how,
             folds=folds,
             fold=fold,
-            grouped=_keeps_groups(training_side, validation_side, test_side, how, notes),
+            grouped=_keeps_groups((training_side, validation_side, test_side), groups, how, notes),
             notes=tuple(notes),
         ),
     )
@@ -198,8 +205,9 @@ def _check_options(folds: int | None, fold: int | None, validation: float, test:
 
 
 def _test_side(
-    name: str, cases: list[Case], folds: int | None, fold: int | None, test: str | float, seed: int, notes: list[str]
-) -> tuple[list[Case], list[Case], str]:
+    name: str, cases: list[Case], folds: int | None, fold: int | None, folds_by: str, test: str | float, seed: int,
+    notes: list[str],
+) -> tuple[list[Case], list[Case], str]:  # fmt: skip
     """Return the training set, the test set and how the test set was chosen."""
     published = [case for case in cases if case.subset == "test"]
     if test == "official" and not published:
@@ -209,7 +217,8 @@ def _test_side(
     if folds is not None and fold is not None:
         parts = folds_of(drawn_units(cases, seed=seed, purpose="test", notes=notes), folds)
         held = {case.id for case in parts[fold]}
-        return [c for c in cases if c.id not in held], parts[fold], f"fold {fold} of {folds}"
+        by = BY_IMAGES if folds_by == "images" else ""
+        return [c for c in cases if c.id not in held], parts[fold], f"fold {fold} of {folds}{by}"
     if test == "official" or (test == "auto" and any(case.has_mask for case in published)):
         return [case for case in cases if case.subset != "test"], published, "official"
     if test == 0:
@@ -229,14 +238,19 @@ def _with_masks(side: list[Case], what: str, notes: list[str]) -> tuple[str, ...
     return tuple(sorted(case.id for case in side if case.has_mask))
 
 
-def _keeps_groups(training: list[Case], validation: list[Case], test: list[Case], how: str, notes: list[str]) -> bool:
+def _keeps_groups(sides: tuple[list[Case], ...], groups: dict[str, str | None], how: str, notes: list[str]) -> bool:
     """Return whether every group is in one set only; add notes on shared or unknown groups."""
-    if all(case.group is None for case in (*training, *validation, *test)):
+    if all(groups[case.id] is None for side in sides for case in side):
         notes.append("No groups (patients) are known: every case counted as its own.")
-    sides = [{case.group for case in side if case.group is not None} for side in (training, validation, test)]
-    divided = (sides[0] & sides[1]) | (sides[0] & sides[2]) | (sides[1] & sides[2])
+    first, second, third = ({groups[case.id] for case in side} - {None} for side in sides)
+    divided = (first & second) | (first & third) | (second & third)
+    if divided and BY_IMAGES in how:
+        notes.append(
+            f"Folds by images: {len(divided)} groups (patients) are in more than one of training, validation and test set, so "
+            "scores are optimistic for new patients. folds_by=grouped keeps patients together."
+        )
     if divided and how == "official":
-        shown = ", ".join(sorted(divided)[:10]) + (" …" if len(divided) > 10 else "")
+        shown = ", ".join(sorted(map(str, divided))[:10]) + (" …" if len(divided) > 10 else "")
         notes.append(
             f"The published split has {len(divided)} groups (patients) on both sides ({shown}); it is kept as "
             "published, and scores flatter what the model does on new patients."
