@@ -273,7 +273,7 @@ def test_batches_suit_images_and_volumes_unless_told_otherwise(data: str, given:
     dataset = open_dataset(settings.data, Quiet())
     training = draw_split(settings, dataset.source).training
     context = RunContext(settings, dataset, training, Fabric(accelerator="cpu"))
-    batches = context.batches(unlabelled=True, augmented=False, seed=0)
+    batches = context.batches(unlabelled=True, augment="none", seed=0)
     assert (batches.labelled_batch, batches.unlabelled_batch, batches.image_batch) == sizes
 
 
