@@ -41,16 +41,13 @@ def show_settings(data: str | None = None, given: Mapping[str, Any] | None = Non
         default = default_text(field.get_default(call_default_factory=True))
         shown = [escape(default)]
         if len(columns) > 1:
-            other = _by_data_set(
-                {source: _text(preset if name == "preset" else v.get(name, default)) for source, v in values.items()}
-            )
+            texts = {source: _text({"preset": preset, **v}.get(name, default)) for source, v in values.items()}
+            other = _by_data_set(texts)
             shown.append(escape(other) if other == default else f"[bold]{escape(other)}[/]")
         table.add_row(name, *shown, escape(_meaning(field)))
     Console().print(table)
     if len(columns) > 1:
-        Console().print(
-            "Values in bold differ from the default. Some depend on --init, --method and the rule: give them to see."
-        )
+        Console().print("Values in bold differ from the default. Some depend on --init, --method and --set rule=NAME.")
 
 
 def _text(value: Any) -> str:
