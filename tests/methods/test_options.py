@@ -29,11 +29,11 @@ def test_defaults_of_the_papers():
     assert values["supervised"] == {}
     assert values["em"] == {"weight": 5.0, "ramp": "linear", "ramp_share": 1.0}
     assert values["uamt"] == {
-        "weight": 0.1, "ramp": "sigmoid", "ramp_share": 1.0, "decay": 0.99, "noise": 0.1, "passes": 8,
+        "weight": 0.2, "ramp": "sigmoid", "ramp_share": 1.0, "decay": 0.99, "noise": 0.1, "passes": 8,
     }  # fmt: skip
     assert values["cct"]["weight"] == 30 and values["cct"]["ramp_share"] == 0.1
     assert values["cps"]["weight"] == 1.5 and values["cps"]["ramp"] == "constant"
-    assert values["urpc"]["scales"] == 4 and values["urpc"]["weight"] == 0.1
+    assert values["urpc"]["scales"] == 4 and values["urpc"]["weight"] == 0.2
     assert values["dtc"] == {
         "weight": 1.0, "ramp": "sigmoid", "ramp_share": 1.0, "distance_weight": 0.3, "steepness": 1500.0,
     }  # fmt: skip

@@ -87,7 +87,7 @@ def test_uamt_batched_passes_are_the_looped_ones(shape, progress):
     expected = literal.certain_distance(probabilities(m.network, u), target, passes, progress)
     everywhere = literal.squared_distance(probabilities(m.network, u), target)
     assert expected > 0 and expected != pytest.approx(everywhere)
-    λ = 0.1 * math.exp(-5 * (1 - progress) ** 2)
+    λ = 0.2 * math.exp(-5 * (1 - progress) ** 2)
     close(m(labelled, u, step(progress=progress))["consistency"], λ * expected)
 
 
@@ -146,7 +146,7 @@ def test_urpc(shape):
     assert torch.equal(scales[0][2:], m.network(u))
     expected = literal.rectified([literal.softmax(logits[2:].numpy()) for logits in scales])
     terms = m(labelled, u, step())
-    assert float(terms["consistency"]) == pytest.approx(0.1 * math.exp(-5 * 0.16) * expected, rel=1e-7)
+    assert float(terms["consistency"]) == pytest.approx(0.2 * math.exp(-5 * 0.16) * expected, rel=1e-7)
     ones = np.ones(labelled.masks.shape)
     known = [literal.softmax(logits[:2].numpy()) for logits in scales]
     supervised = [literal.region_loss(p, labelled.masks.numpy(), ones, cross=True) for p in known]
