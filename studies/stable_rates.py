@@ -10,6 +10,7 @@ steps of 1, 2, 5.
 import argparse
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -28,6 +29,14 @@ VARIANTS = (("swta", "tsa"), ("swta", "s"), ("hpca", "tsa"), ("hpca", "s"))
 RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
 LARGEST_GROWTH = 10.0
 COLUMNS = ("dataset", "size", "rule", "transpose", "rate", "epochs", "steps", "outcome", "largest_growth")
+
+
+def context_of(data: str, options: dict[str, Any]) -> RunContext:
+    """Return the training images and settings of stage 1; reads no mask."""
+    settings = make_settings(data, options)
+    dataset = open_dataset(settings.data, Quiet())
+    training = draw_split(settings.changed(labelled="0"), dataset.source).training
+    return RunContext(settings, dataset, training, Fabric(accelerator="cpu", devices=1))
 
 
 def steps_until_unstable(context: RunContext, *, epochs: int) -> tuple[int, float, str]:
@@ -70,10 +79,7 @@ def main() -> None:
     for rule, transpose in VARIANTS:
         for rate in RATES:
             options = {"rule": rule, "transpose": transpose, "pretrain_rate": rate, "size": (arguments.size,) * 2}
-            settings = make_settings(arguments.data, {"preset": "paper", **options})
-            dataset = open_dataset(settings.data, Quiet())
-            training = draw_split(settings.changed(labelled="0"), dataset.source).training
-            context = RunContext(settings, dataset, training, Fabric(accelerator="cpu", devices=1))
+            context = context_of(arguments.data, {"preset": "paper", **options})
             steps, growth, outcome = steps_until_unstable(context, epochs=arguments.epochs)
             values = (arguments.data.partition(":")[0], arguments.size, rule, transpose, rate, arguments.epochs, steps)
             row = dict(zip(COLUMNS, (*map(str, values), outcome, f"{growth:.3g}"), strict=True))
