@@ -150,7 +150,7 @@ def test_pictures_of_real_runs(trained: Path, tmp_path: Path) -> None:
         "test cases of phantom glands with ground truth and predictions of Supervised, label regimes: 20 %",
         "predictions of Supervised + Hebbian SWTA, label regimes: 20 %, 100 %",
         "Three slices of atrium",
-        "Surfaces of ground truth and predictions of atrium",
+        "Sample in 3D, and surfaces of ground truth and predictions of atrium",
         "filters of encoder.level1.conv1, the first layer trained in stage 1, before and after",
     ):
         assert said in alts, said
