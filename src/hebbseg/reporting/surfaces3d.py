@@ -13,6 +13,7 @@ from hebbseg.reporting.charts import Picture, picture
 from hebbseg.reporting.plots.figures import plt
 from hebbseg.reporting.plots.overlay import middle
 
+COLUMNS = 4  # views per row
 LONGEST_SIDE = 56  # voxels; finer surfaces are slow to draw and look the same
 SMOOTHING = 0.8  # voxels; removes staircase artifacts
 
@@ -48,11 +49,13 @@ def surfaces_picture(
 
     The image is shown as three slices through the center of the first mask.
     """
-    figure = plt.figure(figsize=(2.5 * (1 + len(masks)), 2.8))
+    columns = min(COLUMNS, 1 + len(masks))
+    rows = -(-(1 + len(masks)) // columns)
+    figure = plt.figure(figsize=(2.5 * columns, 2.8 * rows))
     steps = np.ones(3) if spacing is None else np.asarray(spacing, dtype=float)
     shape = np.array(image.shape) * steps
     for number, title in enumerate(["sample", *(title for title, _ in masks)]):
-        axis = figure.add_subplot(1, 1 + len(masks), number + 1, projection="3d")
+        axis = figure.add_subplot(rows, columns, number + 1, projection="3d")
         if number == 0:
             _draw_slices(axis, image, middle(masks[0][1]), steps)
         else:

@@ -24,7 +24,7 @@ def datasets_table(group: Sequence[Comparison], facts: Facts) -> Table:
         note="Patients and image sizes are read from the data, if they are present; sizes from up to 5 images, evenly spaced. "
         "Size used: of images in training and in metrics. Training (labelled and unlabelled), validation and test images are "
         "counts per run, as a range over folds and seeds. Classes: foreground only.",
-        columns=("data set", "images", "patients", "image size (px)", "size used", "classes", "training / validation / test",
+        columns=("data set", "images", "patients", "image size (px)", "size used", "classes", "train / val. / test",
                  "split"),
         rows=tuple(rows),
     )  # fmt: skip
