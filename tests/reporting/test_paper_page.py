@@ -72,11 +72,13 @@ def test_rows_have_the_order_of_the_recipe_and_ours_is_last(tmp_path: Path) -> N
 
 
 def test_the_proposed_method_does_not_depend_on_results(tmp_path: Path) -> None:
-    last = compared(tmp_path / "a", arms=("Supervised", "EM + Hebbian", "CPS"))
-    assert last.proposed == "CPS" and last.best_first()[0] == "EM + Hebbian"
-    unordered = Comparison([replace(run, order=None) for run in last.runs])
-    assert unordered.proposed == "EM + Hebbian"  # without a recipe: Hebbian initialization
-    assert compared(tmp_path / "b", arms=("Supervised",)).proposed is None
+    named = compared(tmp_path / "a", arms=("Supervised", "Ours", "EM + Hebbian"))
+    assert named.proposed == "Ours" and named.best_first()[0] == "EM + Hebbian"
+    variants = comparisons(read_results([make_ablation(tmp_path / "b", "variants")]).runs)[0]
+    assert variants.proposed == "SWTA-TSA" and variants.best_first()[0] == "HPCA-TSA"
+    assert compared(tmp_path / "c", arms=("Supervised", "EM + Hebbian", "CPS + Hebbian", "CPS")).proposed == "CPS + Hebbian"
+    assert compared(tmp_path / "d", arms=("Supervised", "EM", "CPS")).proposed == "CPS"
+    assert compared(tmp_path / "e", arms=("Supervised",)).proposed is None
 
 
 def test_published_rows_are_below_the_same_algorithm(tmp_path: Path) -> None:

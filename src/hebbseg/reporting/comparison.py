@@ -73,13 +73,15 @@ class Comparison:
     def proposed(self) -> str | None:
         """The label of the proposed method; None if there is only the baseline.
 
-        The arm named `PROPOSED`, or else the last one of the recipe or, without a recipe, the last one with Hebbian
-        initialization. It never depends on results.
+        The arm named `PROPOSED`; else the last one with SWTA-TSA in all parts of the network; else the last one with Hebbian
+        initialization; else the last one. It never depends on results.
         """
         others = [label for label in self.labels if self.arm(label) != self.baseline]
+        named = [label for label in others if self.arm(label) == PROPOSED]
         hebbian = [label for label in others if self.setting(label, "init") == "hebbian"]
-        in_recipe = any(run.order is not None or run.arm == PROPOSED for run in self._first.values())
-        chosen = others if in_recipe else hebbian or others
+        wanted = {"rule": "swta", "transpose": "tsa", "part": "all"}
+        tsa = [label for label in hebbian if all(self.setting(label, name) == value for name, value in wanted.items())]
+        chosen = named or tsa or hebbian or others
         return chosen[-1] if chosen else None
 
     def arm(self, label: str) -> str:

@@ -1,4 +1,4 @@
-"""The gain figure: every method from random and from pre-trained weights, all data sets and label regimes in one figure."""
+"""The gain figure: the change of every method with its weight initialization, all data sets and label regimes."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ Gain = tuple[str, str, float, float, bool]  # arm, reference, Dice of the refere
 
 
 def gain_figure(group: Sequence[Comparison]) -> Picture | None:
-    """Draw a bar for each reference arm and an arrow to the Dice of the arm with pre-trained weights.
+    """Draw a bar for each reference arm and an arrow to the Dice of the arm with another weight initialization.
 
     Each row has the label regimes of one data set. Only runs paired by fold and seed count.
     """
@@ -44,10 +44,10 @@ def gain_figure(group: Sequence[Comparison]) -> Picture | None:
     )
     return picture(
         figure,
-        alt=f"Dice with random and with pre-trained weights. {'; '.join(words)}.",
-        caption="Bar: mean Dice of the method from random weights. Arrow and number: change with pre-trained weights, paired "
-        "by fold and seed; green and upward: gain, red and downward: loss. Solid: the 90 % interval of the change excludes "
-        "zero; dashed: it includes zero or is unknown. The vertical axes do not start at zero.",
+        alt=f"Dice by method and weight initialization. {'; '.join(words)}.",
+        caption="Bar: mean Dice of the reference (random weights). Arrow and number: change with the other weight "
+        "initialization, paired by fold and seed; green and upward: gain, red and downward: loss. Solid: the 90 % interval of "
+        "the change excludes zero; dashed: it includes zero or is unknown. The vertical axes do not start at zero.",
     )
 
 

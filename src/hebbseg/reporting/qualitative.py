@@ -1,5 +1,6 @@
 """Figures of predictions on test cases and of the filters learned in stage 1; they need the models and the data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,11 +69,10 @@ def _predict(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
     if not ids:
         raise HebbsegError(f"{source.name}: none of the test cases of the runs exists. Restore the data.")
     count = min(CASES if source.spatial_dims == 2 else 1, len(ids))
-    places = [int((number + 0.5) * len(ids) / count) for number in range(count)]  # the middle of equal parts
     predictors = {regime: Predictor.load(run.folder) for regime, run in runs.items()}
     shown = []
-    for place in places:
-        case = known[ids[place]]
+    for name in evenly_spaced(ids, count):
+        case = known[name]
         image = source.image(case)
         predictions = {
             regime: predictor.probabilities_of_channels(predictor.as_channels(image)).argmax(0).numpy()
@@ -80,6 +80,11 @@ def _predict(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
         }
         shown.append(_Shown(case=case, image=image, target=source.mask(case), predictions=predictions))
     return shown
+
+
+def evenly_spaced(ids: Sequence[str], count: int) -> list[str]:
+    """Return the middle of each of ``count`` equal parts, all different."""
+    return [ids[int((number + 0.5) * len(ids) / count)] for number in range(count)]
 
 
 def _images(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Picture]:

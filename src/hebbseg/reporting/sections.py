@@ -161,8 +161,8 @@ def gain_sections(group: Sequence[Comparison]) -> list[Section]:
     sections = []
     for recipe, members in by_recipe.items():
         parts = _parts(gain_figure(members))
-        title = f"Gain from pre-trained weights · {members[0].title or recipe or 'Runs without a recipe'}"
-        text = "Each method from random weights, and the change with pre-trained weights."
+        title = f"Gain from weight initialization · {members[0].title or recipe or 'Runs without a recipe'}"
+        text = "Each method from random weights, and the change with the weight initialization of the arm."
         anchor = file_name("s", "gain", recipe)
         sections += [Section(anchor=anchor, title=title, text=text, parts=tuple(parts))] if parts else []
     return sections

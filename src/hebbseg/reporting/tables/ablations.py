@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from hebbseg.reporting.comparison import Comparison
+from hebbseg.reporting.comparison import PROPOSED, Comparison
 from hebbseg.reporting.references import References
 from hebbseg.reporting.statistics import mean_interval
 from hebbseg.reporting.tables.comparisons import MARKS, MEANS, PAIRED, published_cell, regime_heading
@@ -81,7 +81,7 @@ def probe_table(comparison: Comparison) -> Table:
             values = [[run.levels[level] for run in runs if level in run.levels] for level in levels]
             values += [[run.pooled_levels[level] for run in runs if level in run.pooled_levels] for level in pooled]
             cells = (estimate_cell(mean_interval(each) if each else None, scale=100) for each in values)
-            rows.append(Row(cells=(text_cell(label), *words, *cells), proposed=label == comparison.proposed))
+            rows.append(Row(cells=(text_cell(label), *words, *cells), proposed=comparison.arm(label) == PROPOSED))
             theirs = references.row(label, regime) if pooled else None
             if theirs is not None:
                 cell = published_cell(references, theirs, "dice_pooled", 1)

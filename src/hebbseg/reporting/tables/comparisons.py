@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from hebbseg.evaluation.metrics import INTERVAL_FROM
-from hebbseg.reporting.comparison import Comparison, blocks, curve
+from hebbseg.reporting.comparison import PROPOSED, Comparison, blocks, curve
 from hebbseg.reporting.label_efficiency import LabelEfficiency, label_efficiency
 from hebbseg.reporting.published import Published
 from hebbseg.reporting.references import References
@@ -57,7 +57,7 @@ def metric_table(comparison: Comparison, metric: str, *, references: References 
     for label in comparison.labels:
         found = [comparison.estimate(label, regime, metric) for regime in comparison.regimes]
         cells = (estimate_cell(estimate, scale=scale, decimals=decimals) for estimate in found)
-        rows.append(Row(cells=(text_cell(label), *cells), proposed=label == comparison.proposed))
+        rows.append(Row(cells=(text_cell(label), *cells), proposed=comparison.arm(label) == PROPOSED))
         by_regime = [None if references is None else references.row(label, regime) for regime in comparison.regimes]
         named = next((row for row in by_regime if row is not None), None)
         if references is not None and named is not None:

@@ -1,6 +1,6 @@
 """The tables of the paper: all metrics side by side, one table per data set and label regime."""
 
-from hebbseg.reporting.comparison import Comparison
+from hebbseg.reporting.comparison import PROPOSED, Comparison
 from hebbseg.reporting.published import DISTANCES, WORKING_SIZE
 from hebbseg.reporting.references import References
 from hebbseg.reporting.tables.comparisons import MARKS, MEANS, published_cell, regime_heading
@@ -41,7 +41,7 @@ def regime_table(comparison: Comparison, regime: str, references: References) ->
             estimate = comparison.estimate(label, regime, metric)
             cells.append(estimate_cell(estimate, scale=scale, decimals=DECIMALS, show_n=False))
         cells.append(number_cell(float(len(runs)), 0))
-        rows.append(Row(cells=tuple(cells), proposed=label == comparison.proposed))
+        rows.append(Row(cells=tuple(cells), proposed=comparison.arm(label) == PROPOSED))
         theirs = references.row(label, regime)
         if theirs is not None:
             values = (published_cell(references, theirs, metric, DECIMALS) for metric in COLUMNS)
