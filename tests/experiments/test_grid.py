@@ -89,7 +89,7 @@ def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> 
     note = json.loads((tasks[-1].folder / "run.json").read_text(encoding="utf-8"))["grid"]
     assert note == {
         "recipe": "tiny", "title": "", "kind": "train", "table": "sota", "dataset": "glands", "arm": "Hebbian",
-        "gain_over": "Supervised", "baseline": "Supervised", "axes": {"labelled": "4", "seed": 3},
+        "gain_over": "Supervised", "baseline": "Supervised", "axes": {"labelled": "4", "seed": 3}, "order": 1,
     }  # fmt: skip
     again = InThisProcess()
     result = run_all(tasks, again)
