@@ -138,3 +138,9 @@ def test_folds_may_be_a_word() -> None:
 @pytest.mark.parametrize(("given", "name"), [(True, "full"), (False, "none"), ("false", "none"), ("flips-rotations",) * 2])
 def test_augmentation_by_name_or_as_in_version_0_1(given: Any, name: str) -> None:
     assert make_settings("data", {"augment": given}).finetune.augment == name
+
+
+def test_hebbian_learning_runs_until_filters_settle() -> None:
+    assert make_settings("data", {}).pretrain.of_hebbian().epochs == 2
+    assert make_settings("data", {"rule": "hpca"}).pretrain.of_hebbian().epochs == 50
+    assert make_settings("data", {"rule": "hpca", "pretrain_epochs": 3}).pretrain.of_hebbian().epochs == 3
