@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 MARGIN = 0.01  # of the fall of the loss so far: a smaller fall is no improvement
 PATIENCE = 5  # validations without improvement
-PLATEAUS = 2  # the learning rate is divided by 10 after the first, training stops after the last
+PLATEAUS = 2  # the learning rate is divided by 10 after the first, training ends after the last
 
 
 @dataclass

@@ -30,7 +30,7 @@ CLIP = 5.0
 FEWEST_IMAGES = 10  # below, no image is held out and the number of epochs is fixed
 EPOCHS = 200  # of so few images; maximum otherwise, or 3000 steps if that is more
 MAX_STEPS = 3000
-RISE_STEPS = 300  # until ``progress`` is 1, and before the loss is validated
+RISE_STEPS = 300  # until ``progress`` is 1
 INTERVAL = (50, 250)  # least and most steps between validations: an epoch, within these limits
 
 
@@ -151,16 +151,19 @@ def train_pretext(
             if step % plan.every == 0:
                 row: Row = {"stage": "pretrain", "step": step, **{name: float(term.detach()) for name, term in terms.items()}}
                 _refuse_divergence(row, terms, plan.rate)
-                if held is not None and convergence is not None and step >= RISE_STEPS:
-                    row["validation"] = validation_loss(pretext, held, seed)
+                if held is not None and convergence is not None:
+                    row["validation"], passed = validation_loss(pretext, held, seed), convergence.passed
                     if convergence.add(row["validation"]):
                         best = {name: value.detach().clone() for name, value in module.state_dict().items()}
+                    if convergence.passed > passed and best is not None:
+                        module.load_state_dict(best)  # the weights since then may be overfitted
+                        optimizer = make_optimizer(settings.optimizer, module.parameters(), plan.rate)
                 history.append(row)
             session.save(partial(_state, step, seed, module, optimizer, history, convergence, best), False)
             session.report(step, plan.steps, history[-1] if history else {})
             session.stop_if_requested("Stopped in stage 1.")
     if best is not None:
-        module.load_state_dict(best)
+        module.load_state_dict(best)  # also if the last step is the maximum
     if step < plan.steps:
         session.report(step, step, history[-1])
     for parameter in module.parameters():
