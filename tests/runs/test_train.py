@@ -377,11 +377,11 @@ def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
 
 def test_options_of_the_init_belong_to_the_run(tmp_path: Path) -> None:
     """They are used, and a run that was begun with others, or by a version without them, is treated accordingly."""
-    train(tmp_path / "run", init="vae", init_options={"steps": 3, "latent": 2}, updates=1)
+    train(tmp_path / "run", init="vae", init_options={"latent": 2, "beta": 0.5}, pretrain_epochs=1, updates=1)
     steps = [row.split(",")[1] for row in (tmp_path / "run" / "history.csv").read_text(encoding="utf-8").splitlines()[1:]]
     assert steps == ["1", "2", "3", "1"]
-    with pytest.raises(HebbsegError, match=r"init_options: {'steps': 3, 'latent': 2} then, {'steps': 4} now"):
-        train(tmp_path / "run", init="vae", init_options={"steps": 4}, updates=1, resume=True)
+    with pytest.raises(HebbsegError, match=r"init_options: {'latent': 2, 'beta': 0.5} then, {'latent': 4} now"):
+        train(tmp_path / "run", init="vae", init_options={"latent": 4}, pretrain_epochs=1, updates=1, resume=True)
     with pytest.raises(HebbsegError, match="Did you mean 'latent'"):
         train(tmp_path / "other", init="vae", init_options={"latnet": 4})
     assert not (tmp_path / "other").exists()
