@@ -8,6 +8,7 @@ last epoch. Each layer is trained alone, on the output of those before it.
 """
 
 import argparse
+import csv
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,8 +103,11 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--size", type=int, default=128)
     arguments = parser.parse_args()
-    rows: list[Row] = []
+    rows: list[Row] = list(csv.DictReader(arguments.table.open())) if arguments.table.exists() else []
+    finished = {(row["preset"], row["rule"]) for row in rows}
     for preset, rule in (("hebbseg", "hpca"), ("paper", "hpca"), ("hebbseg", "swta"), ("paper", "swta")):
+        if (preset, rule) in finished:
+            continue
         own = PLAIN if rule == "hpca" else {}
         # The same training images for both presets.
         split = {"protocol": "paper", "folds": 10, "folds_by": "images", "size": (arguments.size,) * 2}

@@ -26,7 +26,7 @@ from hebbseg.runs.dataset import draw_split, open_dataset
 from studies.recipe import Row, write_table
 
 VARIANTS = (("hpca", "tsa"), ("hpca", "s"), ("swta", "s"), ("swta", "tsa"))
-RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
+RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001, 5e-5, 2e-5, 1e-5)
 LARGEST_GROWTH = 10.0
 COLUMNS = ("dataset", "size", "rule", "transpose", "rate", "epochs", "steps", "outcome", "largest_growth")
 

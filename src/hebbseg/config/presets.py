@@ -14,8 +14,11 @@ INVERSE_TEMPERATURE = {"glas": 100, "phantom:glands": 100}
 
 VOLUMES = ("la", "phantom:atrium")
 
-STABLE_RATES: dict[tuple[str, str], float] = {}
-"""Rule and form whose learning rate of the paper diverges → the largest stable one, found by studies/stable_rates.py."""
+STABLE_RATES = {("hpca", "tsa"): 0.002, ("hpca", "s"): 2e-5, ("swta", "s"): 0.0005}
+"""Rule and form whose learning rate of the paper diverges → the largest stable one (studies/results/stable-rates.csv).
+
+With the form S, filters grow at any rate: these are the largest rates at which none exceeds ten times its initial norm.
+"""
 
 
 def preset_values(preset: str, data: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +56,7 @@ def paper(data: str, given: Mapping[str, Any]) -> dict[str, Any]:
     else:
         values |= {"size": (128, 128), "patch": "none"}
     chosen = values | dict(given)
-    values["pretrain_rate"] = STABLE_RATES.get((str(chosen["rule"]), str(chosen["transpose"])), rate)
+    values["pretrain_rate"] = min(rate, STABLE_RATES.get((str(chosen["rule"]), str(chosen["transpose"])), rate))
     if chosen["init"] in ("vae", "superpix"):
         values["pretrain_rate"] = 1e-4 if volumes else 1e-3
     if chosen["method"] in RAMPED:
