@@ -37,8 +37,9 @@ def read_table(path: Path) -> list[Row]:
 
 def interval(values: list[float]) -> str:
     found = mean_interval(values)
-    half = "" if found.half is None else f" ± {found.half:.2f}"
-    return f"{found.mean:+.2f}{half} (90 % interval, n = {found.n})"
+    if found.half is None:
+        return f"{found.mean:+.2f} (n = {found.n})"
+    return f"{found.mean:+.2f} ± {found.half:.2f} (90 % interval, n = {found.n})"
 
 
 def as_row(run: RunResult) -> Row:
@@ -82,10 +83,9 @@ def efficiencies(rows: list[Row]) -> list[str]:
                 found = label_efficiency(arms[arm][percent], percent, arms.get(base, {}))
                 if found is not None:
                     needed, factor = found.percent_text(found.needed), found.factor_text(found.needed)
-                    lines.append(
-                        f"{dataset} {percent:g} % {arm}: {base} needs {needed}, {factor} "
-                        f"{found.interval_text(found.factor_text)} (90 % bootstrap interval, n = {found.n})"
-                    )
+                    known = "" if found.low is None else "90 % bootstrap interval, "
+                    interval_text = f"{found.interval_text(found.factor_text)} ({known}n = {found.n})"
+                    lines.append(f"{dataset} {percent:g} % {arm}: {base} needs {needed}, {factor} {interval_text}")
     return lines
 
 

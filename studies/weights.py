@@ -86,7 +86,7 @@ def _by_seed(rows: list[Row], seeds: list[str], name: str) -> list[float]:
 
 def _text(values: list[float]) -> str:
     found = mean_interval(values)
-    return f"{found.mean:.2f} ± {found.half or 0:.2f}"
+    return f"{found.mean:.2f}" if found.half is None else f"{found.mean:.2f} ± {found.half:.2f}"
 
 
 def main() -> None:

@@ -57,6 +57,7 @@ def test_arms_differ_in_their_initialization_alone() -> None:
         ([-0.10, -0.11, -0.12], "lowers the Dice"),
         ([-0.1, 0.1, 0.0], "includes 0"),
         ([0.3], "no interval"),
+        ([0.3, 0.4], "no interval"),
     ],
 )
 def test_the_conclusion_follows_from_the_numbers(differences: list[float], words: str) -> None:

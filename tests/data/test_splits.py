@@ -208,9 +208,12 @@ def test_real_sets_have_their_published_sides_and_whole_groups(name, folder, tra
 def test_the_time_of_a_draw_grows_linearly():
     def seconds(n: int, **options) -> float:
         source = listed(n, unmasked=set(range(0, n, 7)))
-        begin = time.process_time()
-        assert disjoint(make_split(source, labelled="1%", **options))
-        return time.process_time() - begin
+        times = []
+        for _ in range(3):  # the fastest: garbage collection falls into some of them
+            begin = time.process_time()
+            assert disjoint(make_split(source, labelled="1%", **options))
+            times.append(time.process_time() - begin)
+        return min(times)
 
     for options in ({}, {"protocol": "paper"}):
         assert seconds(16_000, **options) < 24 * seconds(2_000, **options)  # 8 is linear, 64 quadratic
@@ -251,3 +254,22 @@ def test_saved_split_is_read_back_and_changes_are_noticed(tmp_path):
         Split.load(path)
     with pytest.raises(HebbsegError, match="no such file"):
         Split.load(tmp_path / "none.json")
+
+
+def test_folds_draw_labelled_and_validation_cases_independently():
+    source = listed(165, groups=[f"p{i % 16}" for i in range(165)])
+    for by in ("grouped", "images"):
+        splits = [make_split(source, labelled="1%", protocol="paper", fold=fold, folds_by=by) for fold in range(10)]
+        assert len({split.training.labelled for split in splits}) >= 9, by
+        assert len({split.training.validation for split in splits}) >= (8 if by == "grouped" else 10), "of 16 patients"
+        tests = [case for split in splits for case in split.test]
+        assert sorted(tests) == [case.id for case in source.cases], "each case is tested once"
+
+
+def test_folds_by_images_have_equal_sizes_and_say_that_patients_are_divided():
+    source = listed(165, groups=[f"p{i % 16}" for i in range(165)])
+    split = make_split(source, labelled="10%", protocol="paper", fold=3, folds_by="images")
+    assert len(split.test) in (16, 17) and split.provenance.test == "fold 3 of 10, by images"
+    assert not split.provenance.grouped and "groups (patients) are in more than one" in split.provenance.notes[0]
+    together = make_split(source, labelled="10%", protocol="paper", fold=3)
+    assert together.provenance.grouped and together.provenance.test == "fold 3 of 10"

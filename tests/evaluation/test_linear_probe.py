@@ -37,14 +37,14 @@ def pyramid(x: Tensor) -> dict[str, Tensor]:
 def test_finds_the_level_that_carries_the_answer(size: tuple[int, ...]) -> None:
     found = linear_probe(pyramid, shapes(4, size, 1), shapes(4, size, 2), n_classes=2, generator=seeded())
     assert list(found) == ["full", "half", "noise"]
-    assert found["full"] > 0.93
-    assert found["noise"] < min(found["half"], found["full"]) - 0.1
+    assert found["full"].dice > 0.93
+    assert found["noise"].dice < min(found["half"].dice, found["full"].dice) - 0.1
 
 
 def test_several_classes() -> None:
     # Three brightness levels are not linearly separable one against the rest, but are for a softmax.
     found = linear_probe(pyramid, shapes(4, (32, 32), 1, 3), shapes(4, (32, 32), 2, 3), n_classes=3, generator=seeded())
-    assert found["full"] > 0.85
+    assert found["full"].dice > 0.85
 
 
 def test_dice_is_that_of_the_layer_fitted_and_applied_by_hand() -> None:
@@ -62,7 +62,7 @@ def test_dice_is_that_of_the_layer_fitted_and_applied_by_hand() -> None:
     for image, mask in held_out:
         enlarged = F.interpolate(F.avg_pool2d(image[None], 2), size=(32, 32), mode="bilinear")[0]
         scores.append(dice((torch.einsum("kc,chw->khw", weight, enlarged) + bias[:, None, None]).argmax(0), mask))
-    assert found["half"] == pytest.approx(np.mean(scores), abs=1e-3)
+    assert found["half"].dice == pytest.approx(np.mean(scores), abs=1e-3)
 
 
 @pytest.mark.parametrize(("small", "size"), [((5, 4), (20, 16)), ((6, 6), (6, 6)), ((3, 4, 2), (6, 16, 8))])

@@ -25,10 +25,9 @@ def runs(tasks: list[Task]) -> list[Task]:
 
 @pytest.mark.parametrize("init", ["hebbian", "vae", "superpix"])
 def test_shared_weights_end_in_the_weights_of_a_run_that_does_its_own_stage_1(tmp_path: Path, init: str) -> None:
-    settings = SETTINGS | ({} if init == "hebbian" else {"init_options": {"steps": 3}})
     methods = ("supervised", "cps") if init == "hebbian" else ("supervised",)
     arms = [{"name": method, "init": init, "method": method} for method in methods]
-    tasks = tiny_tasks(tmp_path / "grid", settings=settings, axes=ONE, arms=arms, baseline=None)
+    tasks = tiny_tasks(tmp_path / "grid", axes=ONE, arms=arms, baseline=None)
     assert [task.kind for task in tasks].count("stage1") == (2 if init == "hebbian" else 1)
     result = run_all(tasks, InThisProcess())
     assert not result.failed and result.now == len(tasks)
@@ -89,7 +88,7 @@ def test_what_is_done_is_skipped_and_the_note_is_in_run_json(tmp_path: Path) -> 
     note = json.loads((tasks[-1].folder / "run.json").read_text(encoding="utf-8"))["grid"]
     assert note == {
         "recipe": "tiny", "title": "", "kind": "train", "table": "sota", "dataset": "glands", "arm": "Hebbian",
-        "gain_over": "Supervised", "baseline": "Supervised", "axes": {"labelled": "4", "seed": 3},
+        "gain_over": "Supervised", "baseline": "Supervised", "axes": {"labelled": "4", "seed": 3}, "order": 1,
     }  # fmt: skip
     again = InThisProcess()
     result = run_all(tasks, again)

@@ -166,25 +166,42 @@ def gaussian_divergence(mean_: np.ndarray, log_variance: np.ndarray) -> list[flo
 
 
 def episode(support: np.ndarray, mask: np.ndarray, query: np.ndarray, cells: int) -> np.ndarray:
-    """The two logits of one image in 2D: features (F, H, W), mask (H, W), features (F, H, W) → (2, H, W)."""
+    """The two logits of one image in 2D: features (F, H, W), coverage (H, W), features (F, H, W) → (2, H, W)."""
 
     def cosine(a, b) -> float:
-        return float(np.dot(a, b)) / (math.sqrt(np.dot(a, a)) * math.sqrt(np.dot(b, b)))
+        norms = [max(1e-4, math.sqrt(math.fsum(v * v for v in vector))) for vector in (a, b)]
+        return math.fsum(x * y for x, y in zip(a, b)) / (norms[0] * norms[1])
+
+    def within(weights) -> list[float]:
+        total = max(1e-5, math.fsum(weights[i, j] for i, j in product(range(height), range(width))))
+        pairs = list(product(range(height), range(width)))
+        return [math.fsum(channel[i, j] * weights[i, j] for i, j in pairs) / total for channel in support]
 
     height, width = mask.shape
-    segment = [support[:, i, j] for i in range(height) for j in range(width) if mask[i, j]]
-    around = [support[:, i, j] for i in range(height) for j in range(width) if not mask[i, j]]
-    background = [np.mean(around, axis=0)]
+    segment, background = [within(mask)], []
     h, w = height // cells, width // cells
     for i, j in product(range(cells), range(cells)):
-        window = (slice(i * h, (i + 1) * h), slice(j * w, (j + 1) * w))
-        if mask[window].mean() < 0.05:
-            background.append(support[:, window[0], window[1]].reshape(len(support), -1).mean(axis=1))
+        pixels = [(i * h + k, j * w + l) for k, l in product(range(h), range(w))]
+        covered = math.fsum(mask[pixel] for pixel in pixels) / len(pixels)
+        prototype = [math.fsum(channel[pixel] for pixel in pixels) / len(pixels) for channel in support]
+        if covered >= 0.95:
+            segment.append(prototype)
+        if covered <= 0.05:
+            background.append(prototype)
+    background = background or [within(1 - mask)]
     logits = np.empty((2, height, width))
-    for i, j in product(range(height), range(width)):
-        q = query[:, i, j]
-        d = [20 * cosine(q, prototype) for prototype in background]
+    for row, (i, j) in product((0, 1), product(range(height), range(width))):
+        d = [20 * cosine(query[:, i, j], prototype) for prototype in (background, segment)[row]]
         weights = [math.exp(v) for v in d]
-        logits[0, i, j] = math.fsum(a * b for a, b in zip(weights, d)) / math.fsum(weights)
-        logits[1, i, j] = 20 * cosine(q, np.mean(segment, axis=0))
+        logits[row, i, j] = math.fsum(a * b for a, b in zip(weights, d)) / math.fsum(weights)
     return logits
+
+
+def weighted_cross_entropy(logits: np.ndarray, mask: np.ndarray, weights: tuple[float, float]) -> float:
+    """Of one image in 2D: the mean of −ln softmax(logits)[mask], weighted by class. Shapes: (2, H, W), (H, W)."""
+    terms, total = [], []
+    for i, j in product(*map(range, mask.shape)):
+        wanted = int(mask[i, j])
+        terms.append(weights[wanted] * (math.log(sum(math.exp(v) for v in logits[:, i, j])) - logits[wanted, i, j]))
+        total.append(weights[wanted])
+    return math.fsum(terms) / math.fsum(total)

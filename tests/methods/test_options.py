@@ -29,11 +29,11 @@ def test_defaults_of_the_papers():
     assert values["supervised"] == {}
     assert values["em"] == {"weight": 5.0, "ramp": "linear", "ramp_share": 1.0}
     assert values["uamt"] == {
-        "weight": 0.1, "ramp": "sigmoid", "ramp_share": 1.0, "decay": 0.99, "noise": 0.1, "passes": 8,
+        "weight": 0.2, "ramp": "sigmoid", "ramp_share": 1.0, "decay": 0.99, "noise": 0.1, "passes": 8,
     }  # fmt: skip
-    assert values["cct"]["weight"] == 30 and values["cct"]["ramp_share"] == 0.1
+    assert values["cct"]["weight"] == 30 and values["cct"]["ramp_share"] == 0.1 and values["cct"]["decoders"] == 7
     assert values["cps"]["weight"] == 1.5 and values["cps"]["ramp"] == "constant"
-    assert values["urpc"]["scales"] == 4 and values["urpc"]["weight"] == 0.1
+    assert values["urpc"]["scales"] == 4 and values["urpc"]["weight"] == 0.2
     assert values["dtc"] == {
         "weight": 1.0, "ramp": "sigmoid", "ramp_share": 1.0, "distance_weight": 0.3, "steepness": 1500.0,
     }  # fmt: skip
@@ -72,6 +72,7 @@ def test_options_given_as_text_get_their_types():
         ("em", {"ramp": "steep"}, "option ramp='steep'.*'linear', 'sigmoid' or 'constant'"),
         ("supervised", {"weight": 1}, "supervised has no option 'weight'. It has no options"),
         ("cct", {"perturbations": "noise,dropp"}, "perturbations='noise,dropp'.*Did you mean 'drop'"),
+        ("cct", {"decoders": 0}, r"option decoders=0 \(A, number of auxiliary decoders.*greater than or equal to 1"),
         ("uampt", {}, "Unknown method 'uampt'. Did you mean 'uamt'"),
         ("em", {"network": 1}, "no option 'network'"),
         ("em", {"augment": 1}, "no option 'augment'"),
@@ -118,13 +119,8 @@ def test_a_method_keeps_the_given_network_and_its_weights(name):
     assert all(torch.equal(a, b) for a, b in zip(m.state_dict().values(), again.state_dict().values()))
 
 
-def test_what_starts_from_the_given_weights():
-    net = network(seed=3)
-    given = dict(net.named_parameters())
-    cct = make_method("cct", network=net, another=network, loss="dice")
-    for auxiliary in cct.auxiliary:
-        assert all(torch.equal(p, given[name]) and p is not given[name] for name, p in auxiliary.named_parameters())
-    cps = make_method("cps", network=net, another=lambda: network(seed=4), loss="dice")
+def test_cps_starts_from_two_initializations():
+    cps = make_method("cps", network=network(seed=3), another=lambda: network(seed=4), loss="dice")
     assert all(torch.equal(p, q) for p, q in zip(cps.second.parameters(), network(seed=4).parameters()))
 
 

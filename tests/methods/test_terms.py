@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from hebbseg.data.augment.views import Augment
+from hebbseg.methods.adversarial import virtual_adversarial
 from hebbseg.methods.bcp import largest_parts, single_objects
 from hebbseg.methods.cutmix import copy_paste_box, cutmix_boxes, mixed
 from hebbseg.methods.dtc import signed_distance
 from hebbseg.methods.losses import foreground_dice, region_loss, segmentation_loss
 from hebbseg.methods.ops import entropy, follow, input_noise, make_teacher, masked_mean, ramp_up
-from hebbseg.methods.perturbations import channel_dropout, feature_drop, feature_noise
+from hebbseg.methods.perturbations import channel_dropout, feature_drop, feature_noise, guided_cutout, masked_out
 from hebbseg.methods.urpc import LEVEL_PERTURBATIONS, rectified_consistency
 from tests.literal import methods as literal
 from tests.methods.tiny import batch, method, network, step
@@ -87,7 +88,7 @@ def test_uamt_batched_passes_are_the_looped_ones(shape, progress):
     expected = literal.certain_distance(probabilities(m.network, u), target, passes, progress)
     everywhere = literal.squared_distance(probabilities(m.network, u), target)
     assert expected > 0 and expected != pytest.approx(everywhere)
-    λ = 0.1 * math.exp(-5 * (1 - progress) ** 2)
+    λ = 0.2 * math.exp(-5 * (1 - progress) ** 2)
     close(m(labelled, u, step(progress=progress))["consistency"], λ * expected)
 
 
@@ -109,17 +110,19 @@ def test_uamt_teacher_drops_units_in_every_pass_in_2d_and_3d():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_cct(shape):
     m, (labelled, u) = method("cct", **shape), batch(**shape)
-    with torch.no_grad():
-        for k, decoder in enumerate(m.auxiliary):
-            decoder.head.weight.mul_(k + 2)  # so that it matters which prediction is whose
     s = step(progress=0.05)
-    both = torch.cat([labelled.images, u])
-    with torch.no_grad():
-        maps = [z[2:] for z in m.network.encoder(both)]
-        answers = []
-        for decoder, perturb in zip(m.auxiliary, (feature_noise, feature_drop, channel_dropout)):
-            answers.append(literal.softmax(decoder([perturb(z, s.generator) for z in maps]).numpy()))
     main = probabilities(m.network, u)
+    objects = torch.from_numpy(literal.argmax(main) > 0)
+    assert 0 < objects.sum() < objects.numel()
+    with torch.no_grad():
+        maps = [z[2:] for z in m.network.encoder(torch.cat([labelled.images, u]))]
+        size = u.shape[2:]
+        inputs = [[perturb(z, s.generator) for z in maps] for perturb in (feature_noise, feature_drop, channel_dropout)]
+        boxes = guided_cutout(objects, s.generator)
+        inputs += [[masked_out(z, mask) for z in maps] for mask in (boxes, ~objects, objects)]
+        r = virtual_adversarial(maps, lambda z: m.auxiliary[6](z, size), s.generator)
+        inputs.append([*maps[:-1], maps[-1] + r])
+        answers = [literal.softmax(decoder(z, size).numpy()) for decoder, z in zip(m.auxiliary, inputs, strict=True)]
     expected = literal.mean(literal.squared_distance(a, main) for a in answers)
     close(m(labelled, u, step(progress=0.05))["consistency"], 30 * math.exp(-5 * 0.5**2) * expected)
 
@@ -146,7 +149,7 @@ def test_urpc(shape):
     assert torch.equal(scales[0][2:], m.network(u))
     expected = literal.rectified([literal.softmax(logits[2:].numpy()) for logits in scales])
     terms = m(labelled, u, step())
-    assert float(terms["consistency"]) == pytest.approx(0.1 * math.exp(-5 * 0.16) * expected, rel=1e-7)
+    assert float(terms["consistency"]) == pytest.approx(0.2 * math.exp(-5 * 0.16) * expected, rel=1e-7)
     ones = np.ones(labelled.masks.shape)
     known = [literal.softmax(logits[:2].numpy()) for logits in scales]
     supervised = [literal.region_loss(p, labelled.masks.numpy(), ones, cross=True) for p in known]

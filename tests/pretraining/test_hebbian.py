@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hebbseg import UNet
+from hebbseg import Plasticity, SoftWTA, UNet
 from hebbseg.config import PretrainSettings
 from hebbseg.pretraining.hebbian import pretrain
+from hebbseg.pretraining.initializers import Context, hebbian, random_rescaled
 from hebbseg.training.interrupt import Interrupted, Request
 from hebbseg.training.session import Session
 
@@ -121,3 +122,53 @@ def test_a_request_stops_it() -> None:
     request.made = True
     with pytest.raises(Interrupted):
         learned(epochs=1, steps_per_epoch=2, session=Session(request=request))
+
+
+def test_absolute_steps_are_the_rule_times_the_learning_rate() -> None:
+    literal = {"unit_norm": False, "center": False, "standardize": False, "whiten": None, "restore_norms": False}
+    net = UNet(**SMALL)
+    learn(
+        net,
+        layers=("encoder.level0.conv1",),
+        steps_per_epoch=2,
+        epochs=2,
+        rate=0.5,
+        step="absolute",
+        schedule="step",
+        **literal,
+    )
+    plain = UNet(**SMALL)
+    plain.train()
+    weight = plain.get_submodule("encoder.level0.conv1").weight
+    for step, rate in enumerate((0.5, 0.05, 0.005, 0.0005)):  # divided by 10 after each quarter
+        with torch.no_grad(), Plasticity(plain, SoftWTA(temperature=0.1), layers=("encoder.level0.conv1",)) as plasticity:
+            plain(images(step))
+            weight += rate * plasticity.updates()["encoder.level0.conv1"]
+    torch.testing.assert_close(net.get_submodule("encoder.level0.conv1").weight, weight)
+
+
+def control_and_learned(**settings) -> tuple[nn.Module, nn.Module, nn.Module]:
+    """The control, the network after Hebbian learning, and their common random initialization."""
+    chosen = PretrainSettings(part="all", levels="all", layerwise=False, epochs=2, settle=0, **settings)
+    context = Context(images=images, calibration=lambda: [images(9)], settings=chosen, steps_per_epoch=2)
+    networks = UNet(**SMALL), UNet(**SMALL), UNet(**SMALL)
+    random_rescaled(networks[0], context)
+    hebbian(networks[1], context)
+    return networks
+
+
+def filters(net: nn.Module) -> dict[str, Tensor]:
+    """Unit weights of each plastic layer, (units, size)."""
+    plastic = Plasticity(net, SoftWTA()).plastic_layers
+    return {name: layer.rows(layer.weight).flatten(0, -2) for name, layer in plastic.items()}
+
+
+@pytest.mark.parametrize("restore", [True, False])
+def test_the_control_has_the_norms_after_learning_and_the_directions_before(restore: bool) -> None:
+    literal = {} if restore else {"unit_norm": False, "center": False, "standardize": False, "whiten": None, "step": "absolute"}
+    control, learned, initial = map(filters, control_and_learned(restore_norms=restore, rate=0.3, **literal))
+    assert control.keys() == learned.keys() == initial.keys()
+    for name, rows in control.items():
+        torch.testing.assert_close(rows.norm(dim=1), learned[name].norm(dim=1), msg=name)
+        torch.testing.assert_close(nn.functional.cosine_similarity(rows, initial[name]), torch.ones(len(rows)), msg=name)
+        assert not torch.allclose(rows, learned[name]), name

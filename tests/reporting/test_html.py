@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hebbseg.reporting.html import sort_key, write_report
+from hebbseg.reporting.qualitative import evenly_spaced
 from hebbseg.reporting.surfaces3d import surface
 from tests.reporting.runs import described, make_ablation, make_sota, summary, write
 from tests.tiny import command
@@ -150,7 +151,7 @@ def test_pictures_of_real_runs(trained: Path, tmp_path: Path) -> None:
         "test cases of phantom glands with ground truth and predictions of Supervised, label regimes: 20 %",
         "predictions of Supervised + Hebbian SWTA, label regimes: 20 %, 100 %",
         "Three slices of atrium",
-        "Surfaces of ground truth and predictions of atrium",
+        "Sample in 3D, and surfaces of ground truth and predictions of atrium",
         "filters of encoder.level1.conv1, the first layer trained in stage 1, before and after",
     ):
         assert said in alts, said
@@ -159,6 +160,13 @@ def test_pictures_of_real_runs(trained: Path, tmp_path: Path) -> None:
         kind, _, data = str(image["src"]).partition(";base64,")
         start = {"data:image/png": b"\x89PNG", "data:image/svg+xml": b"<?xml"}[kind]
         assert base64.b64decode(data).startswith(start)
+
+
+def test_cases_shown_are_all_different() -> None:
+    for n in range(1, 12):
+        for count in range(1, min(n, 3) + 1):
+            assert len(set(evenly_spaced([str(k) for k in range(n)], count))) == count
+    assert evenly_spaced("abcde", 1) == ["c"]
 
 
 def test_report_survives_lost_models(trained: Path, tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 
 from hebbseg.errors import HebbsegError
 from hebbseg.reporting.arm_names import arm_of, dataset_of
-from hebbseg.reporting.charts import Picture, gain_arrows, learning_curves, variant_bars
+from hebbseg.reporting.charts import Picture, learning_curves, variant_bars
 from hebbseg.reporting.comparison import Comparison, comparisons
-from hebbseg.reporting.published import published
+from hebbseg.reporting.gain_figure import GAIN, LOSS, gain_figure
+from hebbseg.reporting.references import References
 from hebbseg.reporting.results import RunResult, read_results
 from hebbseg.reporting.sections import headlines
 from hebbseg.reporting.tables.ablations import (
@@ -52,6 +53,7 @@ from tests.reporting.runs import described, make_ablation, make_sota, summary, w
 def run(arm: str, labelled: str, seed: int, dice: float, **more: object) -> RunResult:
     facts = {"dataset": "glas", "recipe": "r", "fold": None, "percent": float(labelled.rstrip("%"))} | more
     metrics = {"dice": dice, "jaccard": dice / 2, "hd95": 10 * (1 - dice), "asd": 1 - dice, "dice_pooled": dice}
+    metrics["jaccard_pooled"] = dice / (2 - dice)
     return RunResult(folder=Path("x"), arm=arm, labelled=labelled, seed=seed, metrics=metrics, **facts)
 
 
@@ -89,22 +91,6 @@ def test_metric_table_has_means_intervals_and_marks() -> None:
     assert [row.cells[1].mark for row in lower.rows[:3]] == ["second", "second", "best"]
 
 
-def test_published_numbers_stand_beside_and_are_never_marked() -> None:
-    table = metric_table(small(), "dice")
-    theirs = {row.cells[0].text: row for row in table.rows if row.published}
-    ours_there = theirs["Hebbian SWTA-TSA, published"]
-    assert [cell.text for cell in ours_there.cells[1:]] == ["70.0", "80.8"]  # 69.95 and 80.77 in the paper's table
-    assert all(cell.mark == "" for row in theirs.values() for cell in row.cells)
-    assert "a different protocol" in table.note
-    assert not any(row.published for row in metric_table(small(), "dice", published_as=None).rows)
-
-
-def test_published_numbers_are_complete_and_found_by_name() -> None:
-    assert len(published("sota", "glas")) == 41 and len(published("sota", "la_half")) == 21
-    assert {row.method for row in published("variants", "GlaS")} == {"HPCA-S", "HPCA-TSA", "SWTA-S", "SWTA-TSA"}
-    assert published("sota", "pupil_hmeps_layout") == []
-
-
 def test_differences_are_paired_with_the_baseline() -> None:
     rows = shown(paired_table(small()))
     assert rows[0][:3] == ["EM", "1 %", "0.0"]
@@ -129,20 +115,39 @@ def drawn_figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         drawn.append(figure)
         return Picture(uri="", alt=alt, caption=caption)
 
-    monkeypatch.setattr("hebbseg.reporting.charts.picture", look)
+    for module in ("charts", "gain_figure"):
+        monkeypatch.setattr(f"hebbseg.reporting.{module}.picture", look)
     return drawn
 
 
-def test_rows_of_the_gain_figure_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two starts of the same method, and a run without a partner, which moves neither end of an arrow."""
-    dice = {"EM": 0.5, "EM + Hebbian": 0.6, "EM + VAE": 0.55}
+def test_bars_of_the_gain_figure_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two initializations of the same method, and a run without a partner, which moves neither end of an arrow."""
+    dice = {"EM": 0.5, "EM + Hebbian": 0.6, "EM + VAE": 0.45}
     runs = [
-        run(arm, "1%", seed, value, gain_over=None if arm == "EM" else "EM") for arm, value in dice.items() for seed in range(2)
+        run(arm, "1%", seed, value, gain_over=None if arm == "EM" else "EM") for arm, value in dice.items() for seed in range(3)
     ]
     figures = drawn_figures(monkeypatch)
-    drawn = gain_arrows(Comparison([*runs, run("EM", "1%", 7, 0.1)]))
-    assert [text.get_text() for text in figures[0].axes[0].get_yticklabels()] == ["EM + Hebbian", "EM + VAE"]
-    assert drawn is not None and "EM to EM + Hebbian at 1 %: 50.0 to 60.0; EM to EM + VAE" in drawn.alt
+    drawn = gain_figure([Comparison([*runs, run("EM", "1%", 7, 0.1)])])
+    axis = figures[0].axes[0]
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["EM + Hebbian", "EM + VAE"]
+    assert [bar.get_height() for bar in axis.patches[:2]] == pytest.approx([50, 50])
+    labels = {text.get_text(): text.get_color() for text in axis.texts if text.get_text()}
+    assert labels == {"+10.0": GAIN, "−5.0": LOSS}
+    assert drawn is not None and "EM to EM + Hebbian 50.0 to 60.0, EM to EM + VAE 50.0 to 45.0" in drawn.alt
+
+
+def test_gain_figure_has_a_panel_per_data_set_and_regime(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = [
+        Comparison([run(arm, regime, 0, 0.5, dataset=name, gain_over=over)
+                    for arm, over in (("EM", None), ("EM + Hebbian", "EM")) for regime in regimes])
+        for name, regimes in (("glas", ("10%", "2%")), ("ph2", ("2%",)))
+    ]  # fmt: skip
+    figures = drawn_figures(monkeypatch)
+    gain_figure(group)
+    titles = [axis.get_title() for axis in figures[0].axes if axis.get_visible()]
+    assert titles == ["glas, 2 %", "glas, 10 %", "ph2, 2 %"]
+    assert [text.get_text() for text in figures[0].axes[0].get_xticklabels()] == ["EM"]  # alone: by the name of its bar
+    assert gain_figure([Comparison([run("EM", "1%", 0, 0.5)])]) is None
 
 
 def test_every_bar_is_in_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,11 +206,12 @@ def test_ranks_are_over_what_all_ranked_arms_share() -> None:
 def test_arm_with_an_axis_pairs_with_a_baseline_without(tmp_path: Path) -> None:
     (comparison,) = comparisons(read_results([make_ablation(tmp_path, "temperature")]).runs)
     table = temperature_table(comparison)
-    assert table.columns == ("t", "K = 1/t", "20 %", "20 %: difference", "published, 20 %")
+    assert table.columns == ("t", "K = 1/t", "20 %", "20 %: difference", "20 %: pooled", "20 %: published")
     rows = {row.cells[0].text: row.cells for row in table.rows}
     assert list(rows) == ["0.01", "0.0133", "0.02", "0.05", "0.1", "0.2", "1"]
     assert rows["0.1"][3].text == f"+{100 * 0.004 * math.log(10):.1f}"
-    assert rows["0.1"][4].text == "83.0" and rows["0.0133"][4].text == "84.2"
+    assert rows["0.1"][5].text == "83.0" and rows["0.0133"][5].text == "84.2"
+    assert float(rows["0.1"][4].text) == pytest.approx(float(rows["0.1"][2].text) + 1)
 
 
 def test_arm_without_an_axis_pairs_only_where_that_leaves_no_choice() -> None:
@@ -219,15 +225,19 @@ def test_arm_without_an_axis_pairs_only_where_that_leaves_no_choice() -> None:
 def test_variants_and_probe(tmp_path: Path) -> None:
     made = [make_ablation(tmp_path / kind, kind) for kind in ("variants", "probe")]
     variants, probe = (comparisons(read_results([root]).runs)[0] for root in made)
-    table = metric_table(variants, "dice", published_as="variants")
-    assert shown(table)[1] == ["HPCA-S", "73.0", "83.0"]
-    assert any(row.cells[0].text == "SWTA-TSA, published" for row in table.rows)
+    table = metric_table(variants, "dice_pooled", references=References(variants, "variants"))
+    names = [row.cells[0].text for row in table.rows]
+    assert names[:3] == ["Supervised", "HPCA-S", "HPCA-S (published)"] and names[-1] == "SWTA-TSA (published)"
+    assert [cell.text for row in table.rows[1:3] for cell in row.cells[1:]] == ["74.0", "84.0", "75.2", "83.2"]
     table = probe_table(probe)
-    assert table.columns == ("arm", "encoder.level0", "encoder.level1", "encoder.level2", "decoder.level0")
-    assert shown(table) == [
-        ["Random", "51.0", "53.0", "55.0", "61.0"],
-        ["Hebbian SWTA-TSA", "53.0", "55.0", "57.0", "65.0"],
-        ["VAE", "52.0", "54.0", "56.0", "63.0"],
+    levels = ("encoder.level0", "encoder.level1", "encoder.level2", "decoder.level0", "decoder.level0, pooled")
+    assert table.columns == ("arm", *levels)
+    assert [[cell.text for cell in row.cells] for row in table.rows] == [
+        ["Random", "51.0", "53.0", "55.0", "61.0", "62.0"],
+        ["Hebbian SWTA-TSA", "53.0", "55.0", "57.0", "65.0", "66.0"],
+        ["SWTA-TSA (published)", "–", "–", "–", "–", "59.4"],
+        ["VAE", "52.0", "54.0", "56.0", "63.0", "64.0"],
+        ["VAE (published)", "–", "–", "–", "–", "57.5"],
     ]
     paired = probe_difference_table(probe)
     assert shown(paired) == [
@@ -254,13 +264,13 @@ def test_csv_has_the_numbers_apart() -> None:
     assert rows[0]["arm"] == "Supervised" and rows[0]["published"] == "no"
     assert float(rows[0]["1 %"]) == pytest.approx(52) and rows[0]["1 % n"] == "3"
     assert float(rows[0]["1 % ci90"]) == pytest.approx(2.919986 * 2 / math.sqrt(3), rel=1e-4)
-    assert rows[1]["10 %"] == "" and rows[-1]["published"] == "yes"
+    assert rows[1]["10 %"] == ""
 
 
 def test_latex_escapes_and_marks() -> None:
     text = as_latex(metric_table(small(), "dice"))
-    assert r"\textbf{62.0}" in text and r"\underline{70.0}" in text and r"10 \%" in text
-    assert text.count(r"\midrule") == 2 and text.isascii()
+    assert r"\textcolor{red}{\textbf{62.0}}" in text and r"\textcolor{blue}{\underline{70.0}}" in text and r"10 \%" in text
+    assert text.count(r"\midrule") == 1 and text.isascii()
     assert latex_text(r"a_b & 50% \x ^ ~ {#} $") == (
         r"a\_b \& 50\% \textbackslash{}x \textasciicircum{} \textasciitilde{} \{\#\} \$"
     )
@@ -273,7 +283,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
                   rows=(Row(cells=(Cell(text="|x| ± ½ …"), Cell(text="−1 × 2", detail="↑↓→"))),))  # fmt: skip
     tables = [metric_table(comparison, "dice"), gain_table(comparison), efficiency_table(comparison), nasty]
     body = "\n".join(as_latex(table) for table in tables)
-    document = f"\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}\n{body}\n\\end{{document}}"
+    document = f"\\documentclass{{article}}\\usepackage{{booktabs,xcolor}}\\begin{{document}}\n{body}\n\\end{{document}}"
     (tmp_path / "t.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False)

@@ -18,6 +18,7 @@ from hebbseg import Segmenter, methods
 from hebbseg.config import make_settings
 from hebbseg.data.progress import Quiet
 from hebbseg.errors import HebbsegError
+from hebbseg.runs import stages
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import draw_split, list_cases, open_dataset
 from hebbseg.runs.folder import RunFolder
@@ -34,6 +35,8 @@ TINY = {
     "pretrain_batch": 4,
     "checkpoint_every_s": 0.0,
 }
+
+SMALL = {name: TINY[name] for name in ("labelled", "size", "features", "checkpoint_every_s")}
 
 
 def train(out: Path, **options) -> Segmenter:
@@ -374,11 +377,11 @@ def test_two_processes_end_together_and_say_why_once(tmp_path: Path) -> None:
 
 def test_options_of_the_init_belong_to_the_run(tmp_path: Path) -> None:
     """They are used, and a run that was begun with others, or by a version without them, is treated accordingly."""
-    train(tmp_path / "run", init="vae", init_options={"steps": 3, "latent": 2}, updates=1)
+    train(tmp_path / "run", init="vae", init_options={"latent": 2, "beta": 0.5}, pretrain_epochs=1, updates=1)
     steps = [row.split(",")[1] for row in (tmp_path / "run" / "history.csv").read_text(encoding="utf-8").splitlines()[1:]]
     assert steps == ["1", "2", "3", "1"]
-    with pytest.raises(HebbsegError, match=r"init_options: {'steps': 3, 'latent': 2} then, {'steps': 4} now"):
-        train(tmp_path / "run", init="vae", init_options={"steps": 4}, updates=1, resume=True)
+    with pytest.raises(HebbsegError, match=r"init_options: {'latent': 2, 'beta': 0.5} then, {'latent': 4} now"):
+        train(tmp_path / "run", init="vae", init_options={"latent": 4}, pretrain_epochs=1, updates=1, resume=True)
     with pytest.raises(HebbsegError, match="Did you mean 'latent'"):
         train(tmp_path / "other", init="vae", init_options={"latnet": 4})
     assert not (tmp_path / "other").exists()
@@ -394,3 +397,53 @@ def test_a_run_of_a_version_without_a_setting_can_be_resumed(finished: Path) -> 
             train(finished, resume=True, init="vae", init_options={"beta": 2.0})
     finally:
         (finished / "run.json").write_text(json.dumps(run))
+
+
+def test_folds_have_different_weights_and_labelled_images(tmp_path: Path) -> None:
+    paper = {"preset": "paper", "epochs": 1, "pretrain_epochs": 0, "folds": 4, "labelled": "10%"}
+    first, labelled = [], set()
+    for fold in range(4):
+        Segmenter.train(DATA, tmp_path / str(fold), quiet=True, **(SMALL | paper | {"fold": fold, "init": "random"}))
+        first.append(load_file(tmp_path / str(fold) / "pretrained.safetensors"))
+        labelled.add(tuple(json.loads((tmp_path / str(fold) / "split.json").read_text())["training"]["labelled"]))
+    assert len(labelled) == 4
+    names = [name for name, value in first[0].items() if value.ndim > 1]
+    for one in range(4):
+        for other in range(one):
+            assert not any(torch.equal(first[one][name], first[other][name]) for name in names)
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_the_network_that_is_tested_is_the_one_that_was_validated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ema: float
+) -> None:
+    seen: list[tuple[float, dict[str, torch.Tensor]]] = []
+    make = stages._validator
+
+    def recorded(context: RunContext):
+        validate = make(context)
+
+        def look(network: torch.nn.Module) -> float:
+            dice = validate(network)
+            seen.append((dice, {name: value.clone() for name, value in network.state_dict().items()}))
+            return dice
+
+        return look
+
+    monkeypatch.setattr(stages, "_validator", recorded)
+    paper = {"preset": "paper", "epochs": 6, "pretrain_epochs": 1, "folds": 4, "learning_rate": 0.05, "ema": ema}
+    Segmenter.train(DATA, tmp_path / "run", quiet=True, **(SMALL | paper))
+    best = max(seen, key=lambda look: look[0])[1]
+    tested = load_file(tmp_path / "run" / "model.safetensors")
+    assert any("running_mean" in name for name in tested)
+    for name, value in tested.items():
+        assert torch.equal(value, best[name]), name
+
+
+def test_the_length_in_epochs_is_that_of_the_labelled_images(tmp_path: Path) -> None:
+    run = {"preset": "paper", "epochs": 3, "pretrain_epochs": 0, "folds": 4, "labelled": "5"}
+    Segmenter.train(DATA, tmp_path / "run", quiet=True, **(SMALL | run))
+    rows = (tmp_path / "run" / "history.csv").read_text().splitlines()
+    steps = [int(row.split(",")[rows[0].split(",").index("step")]) for row in rows[1:]]
+    assert max(steps) == 9  # 3 epochs of 3 batches of 2
+    Segmenter.train(DATA, tmp_path / "run", quiet=True, resume=True, **(SMALL | run))

@@ -14,6 +14,7 @@ from hebbseg.data.splits.split import make_split
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
 from hebbseg.methods.supervised import Supervised
+from hebbseg.networks.modes import without_dropout
 from hebbseg.training.interrupt import Interrupted, Request
 from hebbseg.training.loop import fit
 from hebbseg.training.session import Session
@@ -106,6 +107,58 @@ def test_best_on_validation_is_kept_and_patience_ends_it(batches: Batches) -> No
     assert len(seen) == 5  # the sixth look, at 0.9, is never taken
     assert torch.equal(weights(kept), seen[1])
     assert [row["dice"] for row in rows if "dice" in row] == [0.5, 0.7, 0.6, 0.6, 0.6]
+
+
+def test_without_patience_training_never_stops_early(batches: Batches) -> None:
+    scores = iter([0.9] + [0.1] * 29)
+    seen: list[torch.Tensor] = []
+
+    def validate(network: torch.nn.Module) -> float:
+        seen.append(weights(network).clone())
+        return next(scores)
+
+    kept, _ = fit(method(), batches, FinetuneSettings(updates=60, validate_every=2, patience=None), validate=validate)
+    assert len(seen) == 30
+    assert torch.equal(weights(kept), seen[0])
+
+
+def test_a_time_limit_before_the_first_validation_still_validates_the_network(batches: Batches) -> None:
+    seen: list[torch.Tensor] = []
+
+    def validate(network: torch.nn.Module) -> float:
+        seen.append(weights(network).clone())
+        return 0.5
+
+    kept, _ = fit(method(), batches, FinetuneSettings(updates=100, time_budget_s=1e-9), validate=validate)
+    assert len(seen) == 1 and torch.equal(weights(kept), seen[0])
+
+
+def gradient_at(start: torch.Tensor, batches: Batches, number: int) -> torch.Tensor:
+    """The gradient of update ``number`` at these weights; the networks here have no dropout."""
+    current, batch = method(), batches.batch(number)
+    torch.nn.utils.vector_to_parameters(start, current.network.parameters())
+    with without_dropout(current.train()):
+        current.criterion(current.network(batch.images), batch.masks).backward()
+    return torch.cat([p.grad.flatten() for p in current.network.parameters()])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+def test_sgd_is_plain_sgd_with_momentum(batches: Batches, momentum: float) -> None:
+    fixed = {"optimizer": "sgd", "schedule": "constant", "warm_up": 0.0, "ema": 0.0, "clip": None, "weight_decay": 0.0}
+    settings = [FinetuneSettings(updates=n, momentum=momentum, learning_rate=0.1, **fixed) for n in (1, 2)]
+    one, two = (weights(fit(without_drop(method()), batches, each)[0]) for each in settings)
+    start = weights(method().network)
+    v = gradient_at(start, batches, 0)
+    torch.testing.assert_close(one, start - 0.1 * v)
+    v = momentum * v + gradient_at(one, batches, 1)
+    torch.testing.assert_close(two, one - 0.1 * v)
+
+
+def without_drop(made: Supervised) -> Supervised:
+    for module in made.modules():
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+    return made
 
 
 def test_time_budget_ends_the_training_with_the_schedule(batches: Batches) -> None:

@@ -128,7 +128,7 @@ def show_table(comparison: "Comparison") -> None:
 def conclusion(difference: "Estimate") -> str:
     """Return what follows from the 90 % interval of the difference."""
     if difference.half is None:
-        finding = "One seed has no interval, so the two cannot be compared."
+        finding = "Fewer than three seeds have no interval, so the two cannot be compared."
     elif difference.low > 0:
         finding = "The 90 % interval of the difference lies above 0."
     elif difference.high < 0:

@@ -16,6 +16,7 @@ F = TypeVar("F", bound=Callable[..., None])
 SPLIT, TRAINING, READING = "Data split", "Training", "Reading your data"
 IMAGES, HARDWARE = "Images and network", "Hardware"
 FLAGS = {
+    "preset": (TRAINING, None),
     "labelled": (SPLIT, "10%|8"),
     "protocol": (SPLIT, None),
     "folds": (SPLIT, "N"),

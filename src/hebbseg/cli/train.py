@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from hebbseg.data.progress import Reporter
 
 
-def _list_settings(wanted: bool) -> None:
-    if wanted:
-        from hebbseg.cli.settings_table import show_settings
-
-        show_settings()
-        raise typer.Exit
-
-
 DataUnlessResumed = Annotated[
     str | None, typer.Argument(metavar="DATA", help=f"{DATA_HELP} Not needed with --resume.", show_default=False)
 ]
@@ -40,8 +32,7 @@ SetOption = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting of --list-settings; may be repeated."),
 ]
 ListOption = Annotated[
-    bool,
-    typer.Option("--list-settings", callback=_list_settings, is_eager=True, help="List all settings and their defaults."),
+    bool, typer.Option("--list-settings", help="List all settings and their defaults; with --preset, also its values.")
 ]
 
 
@@ -66,6 +57,7 @@ def train(
       hebbseg train my_data/ -o run2 --labelled 10% --time-budget 30m --seed 1
       hebbseg train --resume -o run2
       hebbseg train glas:GlaS/ -o run3 --set learning_rate=0.001 --set ema=0.999
+      hebbseg train glas:GlaS/ -o run4 --preset paper --labelled 10% --fold 0
 
     \b
     RUN contains:
@@ -75,6 +67,9 @@ def train(
       figures/                   predictions on test cases
       run.json, split.json       settings, versions, split
     """
+    if list_settings:
+        _list_settings(data, options, more)
+        return
     if help_method:
         from hebbseg.methods import method_help
 
@@ -90,7 +85,9 @@ def train(
         _show_run(folder)
 
 
-@takes_settings("seed", "init", "group", "size", "patch", "network", "features", "accelerator", "devices", "num_nodes")
+@takes_settings(
+    "preset", "seed", "init", "group", "size", "patch", "network", "features", "accelerator", "devices", "num_nodes"
+)
 def pretrain(
     data: DataUnlessResumed = None,
     out: OutOption = None,
@@ -111,6 +108,9 @@ def pretrain(
     the cases that `hebbseg train` tests on with the same data, seed and --group are excluded. `train --init` warns if a test
     case was among the images.
     """
+    if list_settings:
+        _list_settings(data, options, more)
+        return
     folder = output_folder(out, f"hebbseg pretrain {data or 'my_images/'} -o stage1")
     settings = _settings("pretrain", data, folder, resume, options, more)
     from hebbseg.runs.train import pretrain_only
@@ -125,6 +125,25 @@ def pretrain(
     show_facts([("weights", str(weights)), ("next", shlex.join(following))])
 
 
+def _list_settings(data: str | None, options: dict[str, Any], more: list[str] | None) -> None:
+    from hebbseg.cli.settings_table import show_settings
+    from hebbseg.config import make_settings
+
+    given = _given(options, more)
+    make_settings(data or "my_data/", given)  # reports typos
+    show_settings(data, given)
+
+
+def _given(options: dict[str, Any], more: list[str] | None) -> dict[str, Any]:
+    """Return the settings given on the command line, by flat name."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, value in parse_assignments(more or []).items():
+        if name in given or name == "data":
+            raise HebbsegError(f"--set {name}={value}: {name} is set twice. Remove one of the two values.")
+        given[name] = value
+    return given
+
+
 def _settings(
     command: str, data: str | None, folder: Path, resume: bool, options: dict[str, Any], more: list[str] | None
 ) -> "Settings":
@@ -132,11 +151,7 @@ def _settings(
     from hebbseg.config import make_settings, settings_of_run
     from hebbseg.data.sources import find_place
 
-    given = {name: value for name, value in options.items() if value is not None}
-    for name, value in parse_assignments(more or []).items():
-        if name in given or name == "data":
-            raise HebbsegError(f"--set {name}={value}: {name} is set twice. Remove one of the two values.")
-        given[name] = value
+    given = _given(options, more)
     if resume and (folder / "run.json").is_file():
         from hebbseg.runs.folder import RunFolder
 

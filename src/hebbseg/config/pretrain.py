@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 from hebbseg.config.fields import Augmentation, BatchSize, Options, Section, Text, flat_name, none_as_word
 
 HEBBIAN_AUTO = {"epochs": 2, "rate": 1.0, "optimizer": "sgd", "schedule": "linear"}
+HPCA_EPOCHS = 50  # until |cos(filter, principal component)| ≥ 0.9: studies/results/convergence.csv
 PRETEXT = ("vae", "superpix")
 READ: dict[str, tuple[str, ...]] = {
     "random": (),
@@ -26,7 +27,7 @@ class PretrainSettings(Section):
     )
     init_options: Options = Field(
         default_factory=dict,
-        description="options of the initialization, such as init_options.steps=500; see docs/methods",
+        description="options of the initialization, such as init_options.latent=16; see docs/methods",
     )
     rule: str = Field("swta", description="Hebbian learning rule: swta, hpca or hebb")
     temperature: float = Field(0.1, gt=0, description="softmax temperature of SWTA; low values approach winner-take-all")
@@ -53,8 +54,8 @@ class PretrainSettings(Section):
     )
     epochs: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto",
-        description="epochs of stage 1, per layer if layerwise; auto: 2 for hebbian, until the validation loss of the pretext "
-        "task converges for vae and superpix",
+        description="epochs of stage 1, per layer if layerwise; auto: 2 for hebbian (50 with rule=hpca), until the "
+        "validation loss of the pretext task converges for vae and superpix",
         **flat_name("pretrain_epochs"),
     )
     batch: BatchSize = Field("auto", description="batch size of stage 1; auto: 8 (volumes: 2)", **flat_name("pretrain_batch"))
@@ -99,7 +100,8 @@ class PretrainSettings(Section):
 
     def of_hebbian(self) -> Self:
         """Return the settings with the values of ``auto`` for Hebbian learning."""
-        chosen = {name: value for name, value in HEBBIAN_AUTO.items() if getattr(self, name) == "auto"}
+        auto = HEBBIAN_AUTO | ({"epochs": HPCA_EPOCHS} if self.rule == "hpca" else {})
+        chosen = {name: value for name, value in auto.items() if getattr(self, name) == "auto"}
         return self.model_copy(update=chosen)
 
     def relevant(self) -> dict[str, Any]:

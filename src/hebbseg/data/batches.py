@@ -1,7 +1,8 @@
 """Training batches: batch k depends only on the seed and k, so training can resume at any step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -154,6 +155,30 @@ class Batches:
         images = self._image_tensors(self.image_ids(step), generator)
         return images if self.augment is None else self.augment.weak(images, None, generator)[0]
 
+    def images_with_maps(self, step: int, map_of: Callable[[str], Tensor]) -> tuple[Tensor, Tensor]:
+        """Return `images_only` and integer maps, (B, *S), with the same cut and the same geometry; 0 beyond an image.
+
+        Args:
+            map_of: returns the integers, (*S), of a case at the size of its stored image.
+        """
+        generator = _generator(self.seed, "images", step)
+        ids = self.image_ids(step)
+        maps = [map_of(name) for name in ids]
+        images = self._image_tensors(ids, generator, maps)
+        stacked = torch.stack(maps)
+        if self.augment is None:
+            return images, stacked
+        images, moved = self.augment.weak(images, stacked, generator)
+        assert moved is not None
+        return images, moved
+
+    def of_images(self, ids: Sequence[str], *, image_batch: int) -> "Batches":
+        """Return batches whose stage 1 draws from these training images only."""
+        chosen = copy(self)
+        chosen._images = tuple(sorted(ids))
+        chosen.image_batch = image_batch
+        return chosen
+
     def image_ids(self, step: int) -> tuple[str, ...]:
         """Return the case ids of `images_only`."""
         return self._ids(self._images, "images", step, self.image_batch)
@@ -174,11 +199,17 @@ class Batches:
             masks.append(cut(mask, start, self.patch))
         return self.store.preprocessing.to_network(torch.stack(images)), torch.stack(masks).long()
 
-    def _image_tensors(self, ids: Sequence[str], generator: torch.Generator) -> Tensor:
+    def _image_tensors(self, ids: Sequence[str], generator: torch.Generator, maps: list[Tensor] | None = None) -> Tensor:
+        """Return the images, or patches of them; replaces each of ``maps`` by the same patch of it."""
         if self.patch is None:
             return self.store.images(ids)
-        kept = [self.store.image(name) for name in ids]
-        patches = [cut(image, random_start(image.shape[1:], self.patch, generator), self.patch) for image in kept]
+        patches = []
+        for number, name in enumerate(ids):
+            image = self.store.image(name)
+            start = random_start(image.shape[1:], self.patch, generator)
+            patches.append(cut(image, start, self.patch))
+            if maps is not None:
+                maps[number] = cut(maps[number], start, self.patch)
         return self.store.preprocessing.to_network(torch.stack(patches))
 
     def _labelled_start(self, name: str, shape: Sequence[int], generator: torch.Generator) -> list[int]:

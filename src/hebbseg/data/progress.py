@@ -3,7 +3,7 @@
 import time
 from typing import Any, Protocol, Self, TextIO
 
-SHOWN = ("loss", "dice", "moved", "effective_units")
+SHOWN = ("loss", "dice", "moved", "effective_units", "validation")
 PLAIN_EVERY_S = 10.0
 
 

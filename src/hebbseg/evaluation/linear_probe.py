@@ -1,18 +1,26 @@
 """Linear probe: segmentation by a single linear layer on frozen features, for each level."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hebbseg.errors import HebbsegError
-from hebbseg.evaluation.metrics import dice
+from hebbseg.evaluation.metrics import dice, pooled_dice
 
 Features = Callable[[Tensor], Mapping[str, Tensor]]
 Example = tuple[Tensor, Tensor]
 
 _INTERPOLATION = {2: "bilinear", 3: "trilinear"}
+
+
+class ProbeScore(NamedTuple):
+    """``dice``: mean over images of the mean over foreground classes; ``dice_pooled``: see `pooled_dice`."""
+
+    dice: float
+    dice_pooled: float
 
 
 def linear_probe(
@@ -25,7 +33,7 @@ def linear_probe(
     pixels_per_image: int = 1024,
     penalty: float = 1e-3,
     multiple_of: int = 16,
-) -> dict[str, float]:
+) -> dict[str, ProbeScore]:
     """Fit one linear layer per feature map on a few labelled pixels, and compute its Dice on held-out images.
 
     For each map, with f̃ the features standardized and linearly interpolated to the image's pixels,
@@ -46,7 +54,7 @@ def linear_probe(
         multiple_of: images are padded to multiples of this (border repeated at the far sides).
 
     Returns:
-        {name: Dice}, the mean over held-out images of the mean over foreground classes, in the order of ``features``.
+        {name: Dice on the held-out images}, in the order of ``features``.
     """
     if not fit:
         raise HebbsegError("fit is empty: the probe needs at least one image with a mask.")
@@ -63,6 +71,7 @@ def linear_probe(
         name: fit_linear(torch.cat(parts), target, n_classes=n_classes, penalty=penalty) for name, parts in samples.items()
     }
     scores: dict[str, list[float]] = {name: [] for name in layers}
+    counts: dict[str, list[dict[str, int]]] = {name: [] for name in layers}  # one row per image and class
     for image, mask in held_out:
         _checked_mask(image, mask, n_classes)
         padded = _pad(image, multiple_of)
@@ -70,9 +79,18 @@ def linear_probe(
             predicted = _predict(feature_map, *layers[name], padded.shape[1:])[tuple(slice(n) for n in mask.shape)]
             per_class = [dice(predicted == k, mask == k) for k in range(1, n_classes)]
             scores[name].append(sum(per_class) / len(per_class))
+            counts[name] += [_counts(predicted, mask, k) for k in range(1, n_classes)]
     if not all(scores.values()):
         raise HebbsegError("held_out is empty: the probe needs at least one image with a mask to evaluate.")
-    return {name: sum(values) / len(values) for name, values in scores.items()}
+    return {
+        name: ProbeScore(dice=sum(values) / len(values), dice_pooled=pooled_dice(counts[name]))
+        for name, values in scores.items()
+    }
+
+
+def _counts(predicted: Tensor, mask: Tensor, k: int) -> dict[str, int]:
+    p, t = predicted == k, mask == k
+    return {"class": k, "n_intersection": int((p & t).sum()), "n_prediction": int(p.sum()), "n_target": int(t.sum())}
 
 
 def fit_linear(x: Tensor, y: Tensor, *, n_classes: int, penalty: float) -> tuple[Tensor, Tensor]:

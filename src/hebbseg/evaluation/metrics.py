@@ -24,6 +24,7 @@ Mask: TypeAlias = "np.ndarray | torch.Tensor"
 Spacing: TypeAlias = "float | Sequence[float] | None"
 
 METRICS = ("dice", "jaccard", "hd95", "hd95_max", "asd")
+INTERVAL_FROM = 3  # values; with two, t(0.95, 1) = 6.3 makes the interval too wide to inform
 HD95_DEFINITIONS = {"pooled": "hd95", "max": "hd95_max"}
 
 
@@ -161,12 +162,12 @@ class MeanAndInterval(NamedTuple):
 
 
 def mean_and_ci90(values: Sequence[float] | np.ndarray) -> MeanAndInterval:
-    """Return the mean and the half-width t(0.95, n − 1) · s/√n of its 90 % interval; None for a single value.
+    """Return the mean and the half-width t(0.95, n − 1) · s/√n of its 90 % interval.
 
-    s is the sample standard deviation, normalized by n − 1.
+    s is the sample standard deviation, normalized by n − 1. The half-width is None for fewer than `INTERVAL_FROM` values.
     """
     n = len(values)
-    half_width = float(student_t.ppf(0.95, n - 1) * np.std(values, ddof=1) / np.sqrt(n)) if n > 1 else None
+    half_width = float(student_t.ppf(0.95, n - 1) * np.std(values, ddof=1) / np.sqrt(n)) if n >= INTERVAL_FROM else None
     return MeanAndInterval(float(np.mean(values)), half_width)
 
 

@@ -10,15 +10,18 @@
 run.json of these runs has the additional key "grid":
 
     {"recipe": "benchmark-small", "title": "…", "kind": "train" | "probe", "table": "sota", "dataset": "glas",
-     "arm": "CPS + Hebbian", "gain_over": "CPS", "baseline": "Supervised", "axes": {"labelled": "10%", "seed": 0}}
+     "arm": "CPS + Hebbian", "order": 5, "gain_over": "CPS", "baseline": "Supervised",
+     "axes": {"labelled": "10%", "seed": 0}}
 
-"gain_over" and "baseline" are optional. Runs are paired if they share the dataset and the values of all common axes: an
+"order" is the position of the arm in the recipe. "gain_over" and "baseline" are optional.
+
+Runs are paired if they share the dataset and the values of all common axes: an
 arm that drops an axis (``without``) is paired with every value of it. Means are taken over the axes seed and fold.
 
 A probe (kind "probe") has no stage 2. Its summary.json is
 
-    {"kind": "probe", "n": 80, "fitted": 9, "levels": {"encoder.level0": {"dice": 0.61}, …, "decoder.level0": {"dice": 0.7}}}
+    {"kind": "probe", "n": 80, "fitted": 9, "levels": {"encoder.level0": {"dice": 0.61, "dice_pooled": 0.63}, …}}
 
 with the number of test cases, the number of labelled training cases the linear layers are fitted on, and the mean test
-Dice (a fraction) of each level, in forward order.
+Dice and the pooled test Dice (fractions) of each level, in forward order.
 """

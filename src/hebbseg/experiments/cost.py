@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hebbseg.config import AUTO_BATCH, FinetuneSettings, Settings
+from hebbseg.config.pretrain import PRETEXT
 from hebbseg.data.progress import Quiet, duration
 from hebbseg.experiments.executors.executor import threads_per_job
 from hebbseg.experiments.probe import probe
@@ -63,7 +64,10 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
         stage1, method = f"stage 1 ({first.settings.pretrain.init})", first.settings.finetune.method
         name = {"stage1": stage1, "train": method, "probe": "probe"}[first.kind]
         per_update = f"{cost.update:.2f} s per update, " if cost.update else ""
-        facts.append((name, f"{per_update}{duration(seconds / len(group))} each, {len(group)} left"))
+        pretrain = first.settings.pretrain
+        converges = first.kind == "stage1" and pretrain.init in PRETEXT and pretrain.epochs == "auto"
+        bound = "at most " if converges else ""
+        facts.append((name, f"{per_update}{bound}{duration(seconds / len(group))} each, {len(group)} left"))
         total += seconds
     facts.append(("time", f"about {duration(total / jobs)} with --jobs {jobs}, {duration(total)} of computation"))
     return facts

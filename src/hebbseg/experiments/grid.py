@@ -121,6 +121,7 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
         "table": recipe.table,
         "dataset": data,
         "arm": arm.name,
+        "order": recipe.arms.index(arm),
         "axes": point,
     }
     note |= {"baseline": recipe.baseline} if recipe.baseline else {}

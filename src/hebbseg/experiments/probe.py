@@ -64,7 +64,7 @@ def probe(
         "kind": "probe",
         "n": len(split.test),
         "fitted": len(split.training.labelled),
-        "levels": {_module_name(name): {"dice": dice} for name, dice in scores.items()},
+        "levels": {_module_name(name): score._asdict() for name, score in scores.items()},
         "split_notes": list(split.provenance.notes),
     }
     write_json(folder / "summary.json", summary)

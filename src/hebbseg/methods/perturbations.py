@@ -1,9 +1,14 @@
-"""Feature perturbations."""
+"""Feature perturbations: random ones, and ones that are guided by the predicted foreground."""
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from scipy import ndimage
 from torch import Tensor
+
+from hebbseg.methods.cutmix import copy_paste_box
 
 Perturbation = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -31,4 +36,38 @@ def feature_drop(x: Tensor, generator: torch.Generator, low: float = 0.6, high: 
     return x * (attention < limit.reshape(-1, *(1,) * (x.ndim - 1)))
 
 
-PERTURBATIONS: dict[str, Perturbation] = {"noise": feature_noise, "drop": feature_drop, "dropout": channel_dropout}
+def masked_out(x: Tensor, mask: Tensor) -> Tensor:
+    """Set the features under the mask to 0; the mask is resized to the feature map by nearest-neighbor interpolation.
+
+    Shapes: feature map (B, C, *s), boolean mask (B, *S) → (B, C, *s).
+    """
+    kept = F.interpolate((~mask).unsqueeze(1).to(x.dtype), size=x.shape[2:], mode="nearest")  # (B, *S) → (B, 1, *s)
+    return x * kept
+
+
+def object_mask(x: Tensor, foreground: Tensor) -> Tensor:
+    """Set the features of predicted objects to 0, so that only their context remains. Shapes as in `masked_out`."""
+    return masked_out(x, foreground)
+
+
+def context_mask(x: Tensor, foreground: Tensor) -> Tensor:
+    """Set the features outside of predicted objects to 0; without a predicted object, all are 0. Shapes as in `masked_out`."""
+    return masked_out(x, ~foreground)
+
+
+def guided_cutout(foreground: Tensor, generator: torch.Generator, share: float = 0.4, smallest: int = 50) -> Tensor:
+    """Return a mask for `masked_out`: a box at a random position in the bounding box of each predicted object.
+
+    An object is a connected component of the foreground with at least ``smallest`` positions, diagonal neighbors included.
+    The sides of a box are ``share`` times those of the bounding box, at least 1. An image without objects has no box.
+    Shapes: boolean (B, *S) → boolean (B, *S).
+    """
+    boxes = torch.zeros(foreground.shape, dtype=torch.bool)
+    for mask, image in zip(boxes, foreground.cpu().numpy(), strict=True):
+        parts, _ = ndimage.label(image, structure=np.ones((3,) * image.ndim))
+        sizes = np.bincount(parts.ravel())
+        for part, bounds in enumerate(ndimage.find_objects(parts), start=1):
+            if sizes[part] >= smallest:
+                inside = mask[bounds]
+                inside |= copy_paste_box(inside.shape, share, generator)[0]
+    return boxes.to(foreground.device)

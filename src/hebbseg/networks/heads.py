@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from hebbseg.networks.unet import _CONV, UNet, initialize
 
@@ -61,15 +62,25 @@ class DistanceHead(nn.Module):
 
 
 class AuxiliaryDecoder(nn.Module):
-    """A second decoder and head, initialized as copies of the UNet's.
+    """A second decoder and head with the layers of the UNet's and random weights of their own.
 
-    Shapes: the encoder's maps → (B, K, *S) logits at the size of the first map.
+    Normalization layers start with weight 1, bias 0 and no running statistics.
+
+    Shapes: the encoder's maps → (B, K, *size) logits.
+
+    Args:
+        network: the UNet whose decoder and head have the same layers.
+        seed: random seed of the weights.
     """
 
-    def __init__(self, *, network: UNet) -> None:
+    def __init__(self, *, network: UNet, seed: int) -> None:
         super().__init__()
         self.decoder = copy.deepcopy(network.decoder)
         self.head = copy.deepcopy(network.head)
+        initialize(self, generator=torch.Generator().manual_seed(seed))
+        for module in self.modules():
+            if isinstance(module, (_NormBase, nn.GroupNorm)):
+                module.reset_parameters()
 
-    def forward(self, maps: Sequence[Tensor]) -> Tensor:
-        return self.head(self.decoder(maps)[-1])
+    def forward(self, maps: Sequence[Tensor], size: Sequence[int]) -> Tensor:
+        return cropped(self.head(self.decoder(maps)[-1]), size)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 
@@ -26,3 +27,16 @@ def without_dropout(network: nn.Module) -> Iterator[None]:
             if isinstance(module, _DropoutNd):
                 module.training = False
         yield
+
+
+@contextmanager
+def running_statistics_kept(network: nn.Module) -> Iterator[None]:
+    """Leave the running statistics of batch norm as they are; in training mode, the layers still use those of the batch."""
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    try:
+        for norm in norms:
+            norm.track_running_stats = False
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True

@@ -17,6 +17,7 @@ from hebbseg.networks.model_file import load_model
 from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.hebbian import Initialized, make_plasticity, pretrain
 from hebbseg.pretraining.pretext import Pretext, train_pretext
+from hebbseg.pretraining.pretext_images import PretextImages
 from hebbseg.pretraining.superpixels import SuperpixelEpisodes
 from hebbseg.pretraining.vae import VariationalAutoEncoder
 from hebbseg.training.ema import recalibrate_norms
@@ -35,6 +36,7 @@ class Context:
         output: name of the output layer.
         steps_per_epoch: batches per epoch.
         options: validated options of this initializer.
+        pretext_images: the training images by batch number and by case, for pretext tasks.
     """
 
     images: Callable[[int], Tensor]
@@ -45,6 +47,7 @@ class Context:
     steps_per_epoch: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
     session: Session = field(default_factory=Session)
+    pretext_images: PretextImages | None = None
 
 
 def random(network: nn.Module, context: Context) -> Initialized:
@@ -87,8 +90,10 @@ def _learn(network: nn.Module, context: Context) -> Initialized:
 
 
 def pretext(task: Callable[..., Pretext], network: UNet, context: Context, **options: Any) -> Initialized:
-    """Train by backpropagation on a task made from all training images, then recompute norm statistics."""
-    history = train_pretext(task(network=network, **options), context.images, session=context.session)
+    """Train by backpropagation on a task made from training images, then recompute norm statistics."""
+    assert context.pretext_images is not None
+    made = task(network=network, **options)
+    history = train_pretext(made, context.pretext_images, context.settings, session=context.session)
     recalibrate_norms(network, context.calibration())
     return Initialized(history=history)
 
@@ -156,6 +161,12 @@ def check_init(name: str, options: Mapping[str, Any] | None = None, *, network: 
         raise HebbsegError(
             f"init_options={dict(options)}: init {name} has no options. The parameters of Hebbian learning (rule, temperature, "
             "whiten, …) are settings: see --list-settings."
+        )
+    moved = sorted({"steps", "rate"} & (options or {}).keys() - {option.name for option in options_of(owner)})
+    if moved:
+        raise HebbsegError(
+            f"Init {name} has no option {moved[0]!r}. The length of stage 1 and its learning rate are settings: set "
+            "pretrain_epochs=NUMBER and pretrain_rate=NUMBER."
         )
     return checked_options(name, owner, options or {}, kind="Init")
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hebbseg.methods.ops import ramp_up, seed_of
-from hebbseg.methods.options import Count, Positive, Weight
+from hebbseg.methods.options import Count, Weight
 from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import _CONV, UNet, initialize
 
@@ -40,19 +40,15 @@ class VariationalAutoEncoder(nn.Module):
     Options:
         latent: channels of z at each position of the coarsest map
         beta: β, of the divergence
-        steps: updates
-        rate: highest learning rate of AdamW
     """
 
-    def __init__(
-        self, *, network: UNet, latent: Count = 32, beta: Weight = 1.0, steps: Count = 300, rate: Positive = 2e-3
-    ) -> None:
+    segment = None
+
+    def __init__(self, *, network: UNet, latent: Count = 32, beta: Weight = 1.0) -> None:
         super().__init__()
         self.network = network
         self.latent = latent
         self.beta = beta
-        self.steps = steps
-        self.rate = rate
         conv = _CONV[network.spatial_dims]
         fine, deep = network.features_per_level[0], network.features_per_level[-1]
         with torch.random.fork_rng(devices=[]):
@@ -72,7 +68,9 @@ class VariationalAutoEncoder(nn.Module):
             for parameter in self.new["image"].parameters():
                 parameter.mul_(0.1)
 
-    def loss(self, images: Tensor, progress: float, generator: torch.Generator) -> dict[str, Tensor]:
+    def loss(
+        self, images: Tensor, progress: float, generator: torch.Generator, segments: Tensor | None = None
+    ) -> dict[str, Tensor]:
         mean, log_variance = self.encode(images)
         ε = torch.randn(mean.shape, generator=generator).to(mean)
         decoded = cropped(self.decode(mean + (0.5 * log_variance).exp() * ε), images.shape[2:])

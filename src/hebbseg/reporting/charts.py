@@ -76,47 +76,6 @@ def efficiency_curves(comparison: Comparison) -> Picture | None:
     return picture(figure, alt=alt, caption=MEAN_WITH_BARS + more)
 
 
-def gain_arrows(comparison: Comparison) -> Picture | None:
-    """Draw arrows from the Dice of X to that of X with stage 1, one panel per label regime."""
-    pairs = comparison.gains()
-    regimes = [r for r in comparison.regimes if any(comparison.difference(a, b, r) is not None for a, b in pairs)]
-    if not pairs or not regimes:
-        return None
-    size = (2.4 + 2.2 * len(regimes), 1.2 + 0.42 * len(pairs))
-    figure, axes = plt.subplots(1, len(regimes), figsize=size, sharey=True, squeeze=False, layout="constrained")
-    descriptions = []
-    for axis, regime in zip(axes[0], regimes, strict=True):
-        ends: list[float] = []
-        for row, (label, other) in enumerate(pairs):
-            difference = comparison.difference(label, other, regime)
-            if difference is None:
-                continue
-            # Paired runs only: an unpaired run would move one end of the arrow.
-            after, before = (comparison.values(name, regime, "dice") for name in (label, other))
-            start = 100 * float(np.mean([before[pair] for pair in sorted(before.keys() & after.keys(), key=repr)]))
-            end = start + 100 * difference.estimate.mean
-            clear = difference.direction != 0
-            style = {"arrowstyle": "-|>", "lw": 2.2 if clear else 1.1, "color": "0.0" if clear else "0.5"}
-            style |= {"shrinkA": 0, "shrinkB": 0, "linestyle": "-" if clear else "--"}
-            axis.annotate("", xy=(end, row), xytext=(start, row), arrowprops=style)
-            axis.plot(start, row, "o", color="white", markeredgecolor="0.3", markersize=5)
-            ends += [start, end]
-            descriptions.append(f"{other} to {label} at {regime_heading(regime)}: {start:.1f} to {end:.1f}")
-        margin = 0.12 * (max(ends) - min(ends)) + 0.2 if ends else 1.0
-        axis.set_xlim(min(ends, default=0) - margin, max(ends, default=1) + margin)
-        axis.set(title=regime_heading(regime), xlabel="Dice (%)")
-        axis.grid(axis="x", color="0.9")
-    # Several arms can have the same reference, so rows are named by the arm.
-    axes[0][0].set_yticks(range(len(pairs)), [label for label, _ in pairs])
-    axes[0][0].set_ylim(len(pairs) - 0.5, -0.5)
-    return picture(
-        figure,
-        alt=f"Dice without and with stage 1 on {comparison.dataset}. " + "; ".join(descriptions) + ".",
-        caption="Circle: without stage 1; arrowhead: the arm of the row, with stage 1. Thick, black: the paired 90 % interval "
-        "excludes zero; thin, dashed: it includes zero.",
-    )
-
-
 def temperature_curve(comparison: Comparison) -> Picture | None:
     """Draw Dice against K = 1/t, one line per label regime (and arm), and the baseline as a horizontal line."""
     lines: dict[str, list[tuple[float, Estimate]]] = {}
@@ -229,9 +188,10 @@ def _loss(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def leading(comparison: Comparison) -> list[str]:
-    """Return the baseline and the arms with the highest mean Dice, at most `MAX_CURVES`."""
-    baseline = comparison.labels_of(comparison.baseline)
-    chosen = set([*baseline, *comparison.best_first()][:MAX_CURVES])
+    """Return the baseline, the proposed method and the arms with the highest mean Dice, at most `MAX_CURVES`."""
+    proposed = [] if comparison.proposed is None else [comparison.proposed]
+    ranked = [*comparison.labels_of(comparison.baseline), *proposed, *comparison.best_first()]
+    chosen = set(list(dict.fromkeys(ranked))[:MAX_CURVES])
     return [label for label in comparison.labels if label in chosen]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from hebbseg.reporting.results import Pair, RunResult
 from hebbseg.reporting.statistics import Estimate, PairedDifference, mean_interval, paired_difference
 
+PROPOSED = "Ours"
+
 
 class Comparison:
     """The runs of one recipe on one dataset.
@@ -47,15 +49,40 @@ class Comparison:
 
     @cached_property
     def _first(self) -> dict[str, RunResult]:
-        """The first run of each label, baseline first, then sorted by name."""
+        """The first run of each label in the order of the recipe, the proposed method last.
+
+        Without a recipe: the baseline first, then sorted by name.
+        """
         runs: dict[str, RunResult] = {}
         for run in self.runs:
             runs.setdefault(self.label(run), run)
-        return dict(sorted(runs.items(), key=lambda item: (item[1].arm != self.baseline, natural(item[0]))))
+        ordered = all(run.order is not None for run in runs.values())
+
+        def place(item: tuple[str, RunResult]) -> tuple[bool, int, tuple[tuple[int, float, str], ...]]:
+            label, run = item
+            first = run.order if ordered and run.order is not None else int(run.arm != self.baseline)
+            return run.arm == PROPOSED, first, natural(label)
+
+        return dict(sorted(runs.items(), key=place))
 
     @property
     def labels(self) -> list[str]:
         return list(self._first)
+
+    @property
+    def proposed(self) -> str | None:
+        """The label of the proposed method; None if there is only the baseline.
+
+        The arm named `PROPOSED`; else the last one with SWTA-TSA in all parts of the network; else the last one with Hebbian
+        initialization; else the last one. It never depends on results.
+        """
+        others = [label for label in self.labels if self.arm(label) != self.baseline]
+        named = [label for label in others if self.arm(label) == PROPOSED]
+        hebbian = [label for label in others if self.setting(label, "init") == "hebbian"]
+        wanted = {"rule": "swta", "transpose": "tsa", "part": "all"}
+        tsa = [label for label in hebbian if all(self.setting(label, name) == value for name, value in wanted.items())]
+        chosen = named or tsa or hebbian or others
+        return chosen[-1] if chosen else None
 
     def arm(self, label: str) -> str:
         return self._first[label].arm

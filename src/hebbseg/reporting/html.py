@@ -14,7 +14,16 @@ from hebbseg.errors import HebbsegError
 from hebbseg.reporting.comparison import comparisons
 from hebbseg.reporting.published import CITATION
 from hebbseg.reporting.results import Results, RunResult, read_results
-from hebbseg.reporting.sections import Section, comparison_section, headlines, rank_sections, runs_table, unread_table
+from hebbseg.reporting.sections import (
+    Section,
+    comparison_section,
+    dataset_sections,
+    gain_sections,
+    headlines,
+    rank_sections,
+    runs_table,
+    unread_table,
+)
 from hebbseg.reporting.tables.table import Table, as_csv, as_latex
 from hebbseg.reporting.tables.tidy import tidy_csv
 
@@ -54,7 +63,8 @@ def write_report(
     results = read_results(roots)
     group = comparisons(results.runs)
     compared = [comparison_section(comparison, pictures=pictures) for comparison in group]
-    sections = _with_unique_names([*rank_sections(group), *compared])
+    across = [*dataset_sections(group, pictures=pictures), *rank_sections(group), *gain_sections(group)]
+    sections = _with_unique_names([*across, *compared])
     all_tables = [part.table for section in sections for part in section.parts if part.table is not None]
     written = () if folder is None else _write_tables(all_tables, results.runs, folder)
     environment = Environment(loader=PackageLoader("hebbseg.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -120,7 +130,9 @@ def _write_tables(tables: Sequence[Table], runs: Sequence[RunResult], folder: Pa
             written.append(folder / f"{table.name}{suffix}")
             write_text(written[-1], text)
     inputs = "".join(rf"\input{{{table.name}.tex}}" + "\n\\clearpage\n" for table in tables)
-    preamble = "\\documentclass{article}\n\\usepackage[utf8]{inputenc}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n"
+    preamble = (
+        "\\documentclass{article}\n\\usepackage[utf8]{inputenc}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs,xcolor}\n"
+    )
     margins = "\\usepackage[landscape,margin=1cm]{geometry}\n"
     write_text(folder / PREVIEW, f"{preamble}{margins}\\begin{{document}}\n{inputs}\\end{{document}}\n")
     return (*written, folder / PREVIEW)

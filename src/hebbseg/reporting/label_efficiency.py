@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import isotonic_regression
 
+from hebbseg.evaluation.metrics import INTERVAL_FROM
 from hebbseg.reporting.statistics import Key
 
 RESAMPLES = 2000
@@ -20,7 +21,7 @@ class LabelEfficiency:
     """With ``percent`` labels the arm reaches ``value``, for which the baseline needs ``needed`` percent.
 
     ``needed`` and the bounds of its interval are −∞ if the baseline's smallest regime (``smallest``) exceeds the value, and
-    ∞ if its largest (``largest``) does not reach it. ``low`` and ``high`` are None for a single pair.
+    ∞ if its largest (``largest``) does not reach it. ``low`` and ``high`` are None for fewer than `INTERVAL_FROM` pairs.
     """
 
     percent: float
@@ -123,7 +124,7 @@ def label_efficiency(
         return percent_needed(reached[draws].mean(axis=1), percents, monotone(points[draws].mean(axis=1)))
 
     low = high = None
-    if n > 1:
+    if n >= INTERVAL_FROM:
         # A fixed seed makes the report reproducible.
         draws = np.random.default_rng(0).integers(n, size=(resamples, n))
         tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - LEVEL) / 2, n - 1)))

@@ -1,17 +1,18 @@
 """Figures of predictions on test cases and of the filters learned in stage 1; they need the models and the data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hebbseg.data.cases import Case, Source
-from hebbseg.data.sources import open_source
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.metrics import dice
 from hebbseg.inference.predictor import Predictor
 from hebbseg.reporting.charts import Picture, picture
 from hebbseg.reporting.comparison import Comparison
+from hebbseg.reporting.data_facts import source_of
 from hebbseg.reporting.plots.figures import plt
 from hebbseg.reporting.plots.filters import UNITS_AT_MOST, draw_filters, learned_filters
 from hebbseg.reporting.plots.overlay import middle, overlay
@@ -39,15 +40,16 @@ class _Shown:
 
 
 def qualitative(comparison: Comparison) -> list[Picture]:
-    """Draw image, ground truth and predictions by label regime, for the baseline and the arm with the highest mean Dice.
+    """Draw image, ground truth and predictions by label regime, for the proposed method and the baseline.
 
     Raises:
         HebbsegError: if models or data are missing.
     """
     pictures = []
-    for label in comparison.labels_of(comparison.baseline)[:1] + comparison.best_first()[:1]:
+    proposed = [] if comparison.proposed is None else [comparison.proposed]
+    for label in proposed + comparison.labels_of(comparison.baseline)[:1]:
         runs = _runs_of_one_pair(comparison, label)
-        source = _source(next(iter(runs.values())))
+        source = source_of(next(iter(runs.values())))
         draw = _images if source.spatial_dims == 2 else _volume
         pictures += draw(comparison, label, _predict(source, runs))
     return pictures
@@ -60,11 +62,6 @@ def _runs_of_one_pair(comparison: Comparison, label: str) -> dict[str, RunResult
     return {run.labelled: run for run in runs if run.pair == pair}
 
 
-def _source(run: RunResult) -> Source:
-    options = {name: run.settings.get(name) for name in ("label_map", "group", "mask_threshold", "instances")}
-    return open_source(run.settings["data"], **{name: value for name, value in options.items() if value is not None})
-
-
 def _predict(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
     tests = [set(Split.load(run.folder / "split.json").test) for run in runs.values()]
     known = {case.id: case for case in source.cases}
@@ -72,11 +69,10 @@ def _predict(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
     if not ids:
         raise HebbsegError(f"{source.name}: none of the test cases of the runs exists. Restore the data.")
     count = min(CASES if source.spatial_dims == 2 else 1, len(ids))
-    places = np.linspace(0, len(ids) - 1, count + 2)[1:-1] if count < len(ids) else np.arange(count)
     predictors = {regime: Predictor.load(run.folder) for regime, run in runs.items()}
     shown = []
-    for place in places:
-        case = known[ids[round(place)]]
+    for name in evenly_spaced(ids, count):
+        case = known[name]
         image = source.image(case)
         predictions = {
             regime: predictor.probabilities_of_channels(predictor.as_channels(image)).argmax(0).numpy()
@@ -84,6 +80,11 @@ def _predict(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
         }
         shown.append(_Shown(case=case, image=image, target=source.mask(case), predictions=predictions))
     return shown
+
+
+def evenly_spaced(ids: Sequence[str], count: int) -> list[str]:
+    """Return the middle of each of ``count`` equal parts, all different."""
+    return [ids[int((number + 0.5) * len(ids) / count)] for number in range(count)]
 
 
 def _images(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Picture]:
@@ -115,7 +116,7 @@ def _images(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
 def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Picture]:
     one = shown[0]
     spacing = one.case.spacing_mm
-    rows: list[_Panel] = [("ground truth", one.target, None)]
+    rows: list[_Panel] = [("sample", np.zeros_like(one.target), None), ("ground truth", one.target, None)]
     rows += [(one.titled(regime), mask, one.target) for regime, mask in one.predictions.items()]
     figure, axes = plt.subplots(len(rows), 3, figsize=(8, 2.9 * len(rows)), squeeze=False, layout="constrained")
     for row, (title, mask, target) in zip(axes, rows, strict=True):
@@ -137,13 +138,15 @@ def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
         vector=False,
         alt=f"Three slices of {of}, with ground truth and predictions.",
         caption=f"{label}: three slices of a test case through the center of the ground truth; predictions in yellow, ground "
-        f"truth in blue (first row: ground truth in yellow); {_repetition(comparison, label)}.",
+        f"truth in blue (second row: ground truth in yellow); {_repetition(comparison, label)}.",
     )
     surfaces = surfaces_picture(
-        [(title, mask) for title, mask, _ in rows],
+        one.image[0],
+        [(title, mask) for title, mask, _ in rows[1:]],
         spacing,
-        alt=f"Surfaces of ground truth and predictions of {of}.",
-        caption=f"{label}: surfaces of the ground truth and of the prediction in each label regime, same case.",
+        alt=f"Sample in 3D, and surfaces of ground truth and predictions of {of}.",
+        caption=f"{label}: sample (slices through the center of the ground truth), surfaces of the ground truth and of the "
+        "prediction in each label regime, same case.",
     )
     return [slices, surfaces]
 

@@ -12,7 +12,8 @@ from hebbseg.errors import HebbsegError
 from hebbseg.reporting.arm_names import BASELINE, arm_of, dataset_of
 from hebbseg.reporting.find_runs import find_runs
 
-METRICS = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
+READ = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
+METRICS = (*READ, "jaccard_pooled")
 # Settings that define the arm, label regime or repetition of a run.
 NAMED_ELSEWHERE = {
     "labelled", "folds", "fold", "seed", "init", "init_options", "method", "method_options", "rule", "rule_options",
@@ -27,8 +28,9 @@ class RunResult:
     """A finished run: its place in the tables, and its results.
 
     ``recipe`` is empty for a run of `hebbseg train`. ``labelled`` is the label regime as written and ``percent`` its
-    percentage, if known. ``axes`` are the other axes of the recipe. ``metrics`` are as in summary.json; ``levels`` are the
-    linear-probe Dice of each level.
+    percentage, if known. ``order`` is the position of the arm in the recipe. ``axes`` are the other axes of the recipe.
+    ``metrics`` are as in summary.json, with the Jaccard index of the pooled voxels; ``levels`` and
+    ``pooled_levels`` are the linear-probe Dice of each level; ``classes`` is the number of foreground classes.
     """
 
     folder: Path
@@ -43,10 +45,13 @@ class RunResult:
     table: str = ""
     baseline: str = BASELINE
     gain_over: str | None = None
+    order: int | None = None
     percent: float | None = None
     axes: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     levels: Mapping[str, float] = field(default_factory=dict)
+    pooled_levels: Mapping[str, float] = field(default_factory=dict)
+    classes: int = 1
     cases: int = 0
     unit: str = "px"
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -164,13 +169,16 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
         arm=str(arm),
         baseline=str(grid.get("baseline") or BASELINE),
         gain_over=gain_over,
+        order=None if grid.get("order") is None else int(grid["order"]),
         labelled=labelled,
         percent=_percent(labelled, folder),
         fold=None if fold is None else int(fold),
         seed=seed,
         axes=dict(sorted(axes.items())),
-        metrics={} if probe else {name: _number(summary[name], name) for name in METRICS},
-        levels=_levels(summary) if probe else {},
+        metrics={} if probe else _metrics(summary),
+        levels=_levels(summary, "dice") if probe else {},
+        pooled_levels=_levels(summary, "dice_pooled") if probe else {},
+        classes=len(summary.get("classes") or [1]),
         cases=int(summary["n"]),
         unit=str(summary.get("unit", "px")),
         settings=settings,
@@ -181,6 +189,14 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
     )
 
 
+def _metrics(summary: dict[str, Any]) -> dict[str, float]:
+    means = {name: _number(summary[name], name) for name in READ}
+    pooled = [_number(each["dice_pooled"], "dice_pooled") for each in (summary.get("classes") or {"1": summary}).values()]
+    # J = D / (2 − D) holds for one set of voxels, so it is applied to each class.
+    jaccard = sum(dice / (2 - dice) for dice in pooled) / len(pooled)
+    return means | {"jaccard_pooled": jaccard}
+
+
 def _number(value: Any, name: str) -> float:
     number = float(value["mean"] if isinstance(value, dict) else value)
     if not math.isfinite(number):
@@ -188,14 +204,15 @@ def _number(value: Any, name: str) -> float:
     return number
 
 
-def _levels(summary: dict[str, Any]) -> dict[str, float]:
+def _levels(summary: dict[str, Any], metric: str) -> dict[str, float]:
+    """Return one metric by level; a level written as a number, as in earlier versions, is its Dice."""
     levels = dict(summary["levels"])
     if summary.get("decoder") is not None:
         levels["decoder"] = summary["decoder"]
-    return {
-        name: _number(value["dice"] if isinstance(value, dict) and "dice" in value else value, name)
-        for name, value in levels.items()
+    named = {
+        name: value if isinstance(value, dict) and "mean" not in value else {"dice": value} for name, value in levels.items()
     }
+    return {name: _number(values[metric], name) for name, values in named.items() if metric in values}
 
 
 def _percent(labelled: str, folder: Path) -> float | None:

@@ -4,19 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hebbseg.errors import HebbsegError
+from hebbseg.evaluation.metrics import INTERVAL_FROM
 from hebbseg.reporting.charts import (
     Picture,
     efficiency_curves,
-    gain_arrows,
     learning_curves,
     temperature_curve,
     variant_bars,
 )
 from hebbseg.reporting.comparison import Comparison
+from hebbseg.reporting.gain_figure import gain_figure
+from hebbseg.reporting.references import References
 from hebbseg.reporting.results import RunResult, Unread
+from hebbseg.reporting.splits_used import folds_text
 from hebbseg.reporting.tables.ablations import diagnostics_table, probe_difference_table, probe_table, temperature_table
 from hebbseg.reporting.tables.comparisons import (
-    SHOWN,
     efficiencies,
     efficiency_table,
     gain_table,
@@ -24,6 +26,8 @@ from hebbseg.reporting.tables.comparisons import (
     paired_table,
     rank_table,
 )
+from hebbseg.reporting.tables.datasets import datasets_table
+from hebbseg.reporting.tables.paper import regime_tables
 from hebbseg.reporting.tables.table import Cell, Row, Table, file_name, number_cell, text_cell
 
 Item = Table | Picture | str | None
@@ -58,7 +62,7 @@ def comparison_section(comparison: Comparison, *, pictures: bool) -> Section:
     return Section(
         anchor=file_name("s", comparison.recipe, comparison.kind, comparison.dataset),
         title=f"{name} · {comparison.dataset}",
-        text=f"{counted} (fold and seed); {tested} test cases per run.",
+        text=f"{counted} (fold and seed); {tested} test cases per run. {folds_text(comparison.runs)}",
         parts=tuple(_comparison_parts(comparison, pictures=pictures)),
     )
 
@@ -70,24 +74,30 @@ def _comparison_parts(comparison: Comparison, *, pictures: bool) -> list[Part]:
     layout = LAYOUTS.get(comparison.table, _sota_items)
     parts = _parts(*layout(comparison))
     parts += _parts(paired_table(comparison), learning_curves(comparison), folded=comparison.table in LAYOUTS)
-    reference = None if comparison.table in LAYOUTS else "sota"
-    others = (metric_table(comparison, metric, published_as=reference) for metric in SHOWN if metric != "dice")
-    parts += _parts(*others, folded=True)
+    if comparison.table in LAYOUTS:
+        parts += _parts(*regime_tables(comparison), folded=True)
     if pictures:
         parts += _qualitative_parts(comparison)
     return [*parts, *_stage1_parts(comparison, pictures=pictures)]
 
 
 def _sota_items(comparison: Comparison) -> list[Item]:
-    gains: list[Item] = [gain_table(comparison), gain_arrows(comparison)] if comparison.gains() else []
-    return [metric_table(comparison, "dice"), efficiency_curves(comparison), efficiency_table(comparison), *gains]
+    overview = [metric_table(comparison, "dice")] if len(comparison.regimes) > 1 else []
+    gains = [gain_table(comparison)] if comparison.gains() else []
+    efficiency = [efficiency_curves(comparison), efficiency_table(comparison)]
+    return [*regime_tables(comparison), *overview, *efficiency, *gains]
+
+
+def _variant_items(comparison: Comparison) -> list[Item]:
+    pooled = metric_table(comparison, "dice_pooled", references=References(comparison, "variants"))
+    return [metric_table(comparison, "dice"), pooled, variant_bars(comparison)]
 
 
 # The key `table` of a recipe → the first items of its section; every other name, as "sota": arms by label regime.
 LAYOUTS: dict[str, Callable[[Comparison], list[Item]]] = {
-    "gain": lambda runs: [gain_table(runs), gain_arrows(runs), metric_table(runs, "dice")],
+    "gain": lambda runs: [gain_table(runs), metric_table(runs, "dice")],
     "temperature": lambda runs: [temperature_table(runs), temperature_curve(runs)],
-    "variants": lambda runs: [metric_table(runs, "dice", published_as="variants"), variant_bars(runs)],
+    "variants": _variant_items,
 }
 
 
@@ -133,6 +143,31 @@ def _stage1_parts(comparison: Comparison, *, pictures: bool) -> list[Part]:
     return parts
 
 
+def dataset_sections(group: Sequence[Comparison], *, pictures: bool) -> list[Section]:
+    """Return the table of data sets; ``pictures``: patients and image sizes are read from the data."""
+    from hebbseg.reporting.data_facts import patients_and_size  # imports torch
+
+    table = datasets_table(group, patients_and_size if pictures else lambda run: (None, ""))
+    text = "Data of the runs in this report, and how they were split."
+    return [Section(anchor="s-data", title="Data sets", text=text, parts=tuple(_parts(table)))] if group else []
+
+
+def gain_sections(group: Sequence[Comparison]) -> list[Section]:
+    """Return the gain figure of each recipe with arms that have a ``gain_over``: all its data sets together."""
+    by_recipe: dict[str, list[Comparison]] = {}
+    for comparison in group:
+        if comparison.kind == "train" and comparison.table != "temperature":
+            by_recipe.setdefault(comparison.recipe, []).append(comparison)
+    sections = []
+    for recipe, members in by_recipe.items():
+        parts = _parts(gain_figure(members))
+        title = f"Gain from weight initialization · {members[0].title or recipe or 'Runs without a recipe'}"
+        text = "Each method from random weights, and the change with the weight initialization of the arm."
+        anchor = file_name("s", "gain", recipe)
+        sections += [Section(anchor=anchor, title=title, text=text, parts=tuple(parts))] if parts else []
+    return sections
+
+
 def rank_sections(group: Sequence[Comparison]) -> list[Section]:
     """Return mean ranks over all datasets, of runs with and without a recipe; none for fewer than two common arms."""
     by_regime = [c for c in group if c.kind == "train" and c.table not in LAYOUTS]
@@ -144,7 +179,7 @@ def rank_sections(group: Sequence[Comparison]) -> list[Section]:
 
 
 def headlines(group: Sequence[Comparison]) -> list[str]:
-    """Return a sentence on label efficiency for each dataset and arm with more than one pair.
+    """Return a sentence on label efficiency for each dataset and arm with enough pairs for an interval.
 
     The arms are those with a ``gain_over`` in the recipe, fixed before any result is known, or else all arms: none is
     selected by its result.
@@ -155,7 +190,7 @@ def headlines(group: Sequence[Comparison]) -> list[str]:
             continue
         named = [label for label, _ in comparison.gains()]
         for label in named or [label for label, _ in comparison.against_baseline()]:
-            worth = [found for name, found in efficiencies(comparison) if name == label and found.n > 1]
+            worth = [found for name, found in efficiencies(comparison) if name == label and found.n >= INTERVAL_FROM]
             if worth:
                 needs = (f"{each.percent_text(each.needed)} {each.interval_text(each.percent_text)}".strip() for each in worth)
                 regimes = "; ".join(f"with {each.percent:g} %: {need}" for each, need in zip(worth, needs, strict=True))

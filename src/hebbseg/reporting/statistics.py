@@ -17,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean over n runs; ``half`` is the half-width of its interval, None for a single run."""
+    """A mean over n runs; ``half`` is the half-width of its interval, None for fewer than `INTERVAL_FROM` runs."""
 
     mean: float
     half: float | None

@@ -27,6 +27,7 @@ from hebbseg.pretraining.initializers import (
     initialize_network,
     is_initializer,
 )
+from hebbseg.pretraining.pretext_images import PretextImages
 from hebbseg.runs.dataset import Dataset, for_all_axes
 from hebbseg.training.session import Session
 
@@ -53,6 +54,7 @@ class RunContext:
         dims = source.spatial_dims
         self.patch = None if settings.data.patch == "none" else for_all_axes(settings.data.patch, dims)
         self.augment = make_augment(settings.finetune.augment, dims)
+        self.segments: dict[str, Tensor] = {}  # of each training image, shared by the networks of a method
 
     def batches(self, *, unlabelled: bool = False, augment: AugmentName | None = None, seed: int) -> Batches:
         """Return the batches of a run; ``augment`` other than that of stage 2 is for stage 1 and norm statistics."""
@@ -114,6 +116,14 @@ class RunContext:
             ),
             options=check_init(settings.init, settings.init_options),
             session=session or Session(),
+            pretext_images=PretextImages(
+                ids=self.training.images,
+                batches=batches,
+                move=self.fabric.to_device,
+                rank=self.fabric.global_rank,
+                processes=self.fabric.world_size,
+                segments=self.segments,
+            ),
         )
         return network, initialize_network(settings.init, network, context)
 

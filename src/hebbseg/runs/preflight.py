@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from hebbseg.config import FLAT_NAMES, Settings
+from hebbseg.config.pretrain import PRETEXT
 from hebbseg.data.cases import Source
 from hebbseg.data.patches import PATCH_3D
 from hebbseg.data.preprocessing import SIZE_2D
@@ -14,6 +15,7 @@ from hebbseg.methods import check_method
 from hebbseg.networks.factory import UNET, build_network, called_layers, default_options, find_factory
 from hebbseg.pretraining.hebbian import make_rule
 from hebbseg.pretraining.initializers import check_init, check_weights, is_initializer
+from hebbseg.pretraining.pretext import check_pretext
 from hebbseg.runs.context import network_options
 from hebbseg.runs.dataset import draw_split, for_all_axes
 from hebbseg.training.tensorboard import require_tensorboard
@@ -26,6 +28,8 @@ def check_settings(settings: Settings) -> None:
     network = settings.network.name
     check_method(settings.finetune.method, settings.finetune.method_options, network=network)
     check_init(settings.pretrain.init, settings.pretrain.init_options, network=network)
+    if settings.pretrain.init in PRETEXT:
+        check_pretext(settings.pretrain)
     check_network(settings)
     make_rule(settings.pretrain)
     if settings.hardware.tensorboard:

@@ -4,11 +4,16 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from hebbseg.reporting.comparison import Comparison
-from hebbseg.reporting.published import CAUTION, published
+from hebbseg.reporting.comparison import PROPOSED, Comparison
+from hebbseg.reporting.references import References
 from hebbseg.reporting.statistics import mean_interval
-from hebbseg.reporting.tables.comparisons import MEANS, PAIRED, published_cell, regime_heading
+from hebbseg.reporting.tables.comparisons import MARKS, MEANS, PAIRED, published_cell, regime_heading
 from hebbseg.reporting.tables.table import EMPTY, Cell, Row, Table, estimate_cell, file_name, marked, number_cell, text_cell
+
+PUBLISHED_COLUMN = (
+    "Published: Ciampi et al., for the same algorithm and data set, over the voxels of all test images together, so it is "
+    "compared with the pooled column. The protocol differs: checkpoint and threshold were selected on the images reported."
+)
 
 
 def temperatures(comparison: Comparison) -> list[tuple[float, str]]:
@@ -24,12 +29,20 @@ def temperatures(comparison: Comparison) -> list[tuple[float, str]]:
 
 
 def temperature_table(comparison: Comparison) -> Table:
-    """Return Dice by temperature, its paired difference to the baseline, and the published Dice."""
-    published_by_t = {round(1 / float(row.method), 4): row for row in published("temperature", comparison.dataset)}
-    percent = next(iter(published_by_t.values())).percent if published_by_t else 0
-    several = len({comparison.arm(label) for _, label in temperatures(comparison)}) > 1
+    """Return Dice by temperature, its paired difference to the baseline, and pooled Dice beside the published one."""
+    references = References(comparison, "temperature")
+    found = temperatures(comparison)
+    several = len({comparison.arm(label) for _, label in found}) > 1
+    compared = {regime for regime in comparison.regimes if any(references.row(label, regime) for _, label in found)}
+    columns: list[str] = ["t", "K = 1/t", *(["arm"] if several else [])]
+    ours: list[int] = []  # columns in which the best is marked
+    for regime in comparison.regimes:
+        heading = regime_heading(regime)
+        ours += [len(columns), len(columns) + 2] if regime in compared else [len(columns)]
+        columns += [heading, f"{heading}: difference"]
+        columns += [f"{heading}: pooled", f"{heading}: published"] if regime in compared else []
     rows = []
-    for t, label in temperatures(comparison):
+    for t, label in found:
         other = comparison.partner(label, comparison.baseline)
         cells = [Cell(text=f"{value:.3g}", sort=value, numbers={"": value}) for value in (t, 1 / t)]
         cells += [text_cell(comparison.arm(label))] if several else []
@@ -37,61 +50,53 @@ def temperature_table(comparison: Comparison) -> Table:
             difference = None if other is None else comparison.difference(label, other, regime)
             cells.append(estimate_cell(comparison.estimate(label, regime, "dice"), scale=100))
             cells.append(estimate_cell(None if difference is None else difference.estimate, scale=100, sign=True))
-        if published_by_t:
-            row = published_by_t.get(round(t, 4))
-            cells.append(EMPTY if row is None else published_cell(row, "dice"))
+            if regime in compared:
+                cells.append(estimate_cell(comparison.estimate(label, regime, "dice_pooled"), scale=100))
+                cells.append(published_cell(references, references.row(label, regime), "dice_pooled", 1))
         rows.append(Row(cells=tuple(cells)))
-    first = 3 if several else 2
-    headings = [
-        text for regime in comparison.regimes for text in (regime_heading(regime), f"{regime_heading(regime)}: difference")
-    ]
-    headings += [f"published, {percent:g} %"] if published_by_t else []
-    ours = range(first, first + 2 * len(comparison.regimes), 2)
+    note = PUBLISHED_COLUMN if compared else references.other_data
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "temperature"),
         title=f"Dice (%) on {comparison.dataset} by softmax temperature t",
-        note=f"{MEANS} Differences to {comparison.baseline} are paired by fold and seed."
-        + (" Last column: published (Ciampi et al.) under a different protocol, for reference." if published_by_t else ""),
-        columns=("t", "K = 1/t", *(["arm"] if several else []), *headings),
+        note=f"{MEANS} {MARKS} Differences to {comparison.baseline} are paired by fold and seed. {note}".strip(),
+        columns=tuple(columns),
         rows=marked(rows, ours, higher_is_better=True),
     )
 
 
 def probe_table(comparison: Comparison) -> Table:
-    """Return the Dice of a linear layer on the frozen features of each level."""
+    """Return the Dice of a linear layer on the frozen features of each level, and pooled Dice beside the published one."""
+    references = References(comparison, "probe")
     levels = _levels(comparison)
     several = len(comparison.regimes) > 1
+    last = levels[-1] if levels else ""
+    pooled = [last] if any(last in run.pooled_levels for run in comparison.runs) else []
     rows = []
     for label in comparison.labels:
         for regime in comparison.regimes:
             runs = comparison.cell(label, regime)
             if not runs:
                 continue
-            cells = [text_cell(label)] + ([text_cell(regime_heading(regime))] if several else [])
-            for level in levels:
-                values = [run.levels[level] for run in runs if level in run.levels]
-                cells.append(estimate_cell(mean_interval(values) if values else None, scale=100))
-            rows.append(Row(cells=tuple(cells)))
-    published_rows = [
-        Row(
-            cells=(
-                text_cell(f"{row.method}, published"),
-                *([text_cell(f"{row.percent:g} %")] if several else []),
-                *[EMPTY] * (len(levels) - 1),
-                published_cell(row, "dice"),
-            ),
-            published=True,
-        )
-        for row in (published("probe", comparison.dataset) if levels else [])
-    ]
+            words = [text_cell(regime_heading(regime))] if several else []
+            values = [[run.levels[level] for run in runs if level in run.levels] for level in levels]
+            values += [[run.pooled_levels[level] for run in runs if level in run.pooled_levels] for level in pooled]
+            cells = (estimate_cell(mean_interval(each) if each else None, scale=100) for each in values)
+            rows.append(Row(cells=(text_cell(label), *words, *cells), proposed=comparison.arm(label) == PROPOSED))
+            theirs = references.row(label, regime) if pooled else None
+            if theirs is not None:
+                cell = published_cell(references, theirs, "dice_pooled", 1)
+                name = text_cell(f"{theirs.method} (published)")
+                rows.append(Row(cells=(name, *words, *[EMPTY] * len(levels), cell), published=True))
+    shown = any(row.published for row in rows)
+    notes = [MEANS, MARKS, references.note(shown=shown, metrics=("dice_pooled",))]
+    notes += ["The paper does not name the layer of its probe; it is compared with the last one."] if shown else []
     first = 2 if several else 1
-    published_note = f" {CAUTION} The published probe uses a single layer, shown in the last column." if published_rows else ""
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "probe"),
         title=f"Linear probe on {comparison.dataset}: Dice (%) by level",
-        note=f"{MEANS} Best in bold, second underlined.{published_note}",
-        columns=("arm", *(["labelled"] if several else []), *levels),
-        rows=marked([*rows, *published_rows], range(first, first + len(levels)), higher_is_better=True),
+        note=" ".join(filter(None, notes)),
+        columns=("arm", *(["labelled"] if several else []), *levels, *(f"{level}, pooled" for level in pooled)),
+        rows=marked(rows, range(first, first + len(levels) + len(pooled)), higher_is_better=True),
     )
 
 

@@ -1,12 +1,13 @@
 """Tables that compare arms: metrics by label regime, paired differences, ranks and label efficiency."""
 
-import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from hebbseg.reporting.comparison import Comparison, blocks, curve
+from hebbseg.evaluation.metrics import INTERVAL_FROM
+from hebbseg.reporting.comparison import PROPOSED, Comparison, blocks, curve
 from hebbseg.reporting.label_efficiency import LabelEfficiency, label_efficiency
-from hebbseg.reporting.published import CAUTION, Published, published
+from hebbseg.reporting.published import Published
+from hebbseg.reporting.references import References
 from hebbseg.reporting.statistics import PairedDifference, mean_ranks, paired_difference
 from hebbseg.reporting.tables.table import (
     EMPTY,
@@ -28,9 +29,12 @@ SHOWN: dict[str, tuple[str, float, int, bool]] = {
     "hd95": ("95HD", 1.0, 1, False),
     "asd": ("ASD", 1.0, 2, False),
     "dice_pooled": ("Pooled Dice (%)", 100.0, 1, True),
+    "jaccard_pooled": ("Pooled Jaccard (%)", 100.0, 1, True),
 }
-MEANS = "Mean over folds and seeds ± half-width of the 90 % t-interval, n runs."
-PAIRED = "Mean difference in percentage points, paired by fold and seed, ± half-width of the 90 % t-interval, n pairs."
+FEW = f"No interval for n < {INTERVAL_FROM}."
+MEANS = f"Mean over folds and seeds ± half-width of the 90 % t-interval, n runs. {FEW}"
+MARKS = "Best in red and bold, second in blue and underlined."
+PAIRED = f"Mean difference in percentage points, paired by fold and seed, ± half-width of the 90 % t-interval, n pairs. {FEW}"
 ARROWS = {1: "↑ ", 0: "→ ", -1: "↓ "}
 
 
@@ -46,51 +50,34 @@ def regime_heading(regime: str) -> str:
     return f"{regime[:-1]} %" if regime.endswith("%") else regime
 
 
-def metric_table(comparison: Comparison, metric: str, published_as: str | None = "sota") -> Table:
-    """Return a metric by arm and label regime, followed by the published results for the same regimes."""
+def metric_table(comparison: Comparison, metric: str, *, references: References | None = None) -> Table:
+    """Return a metric by arm and label regime, each arm followed by the published results of its algorithm."""
     _, scale, decimals, higher = SHOWN[metric]
-    rows = [
-        Row(
-            cells=(
-                text_cell(label),
-                *(
-                    estimate_cell(comparison.estimate(label, regime, metric), scale=scale, decimals=decimals)
-                    for regime in comparison.regimes
-                ),
-            )
-        )
-        for label in comparison.labels
-    ]
-    published_rows = [] if published_as is None else _published_rows(comparison, metric, published_as)
-    columns = range(1, 1 + len(comparison.regimes))
-    direction = "higher" if higher else "lower"
+    rows = []
+    for label in comparison.labels:
+        found = [comparison.estimate(label, regime, metric) for regime in comparison.regimes]
+        cells = (estimate_cell(estimate, scale=scale, decimals=decimals) for estimate in found)
+        rows.append(Row(cells=(text_cell(label), *cells), proposed=comparison.arm(label) == PROPOSED))
+        by_regime = [None if references is None else references.row(label, regime) for regime in comparison.regimes]
+        named = next((row for row in by_regime if row is not None), None)
+        if references is not None and named is not None:
+            theirs = (published_cell(references, row, metric, decimals) for row in by_regime)
+            rows.append(Row(cells=(text_cell(f"{named.method} (published)"), *theirs), published=True))
+    note = "" if references is None else references.note(shown=any(row.published for row in rows), metrics=(metric,))
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, metric),
         title=f"{metric_name(comparison, metric)} on {comparison.dataset} by label regime",
-        note=f"{MEANS} Best in bold, second underlined ({direction} is better).{' ' + CAUTION if published_rows else ''}",
+        note=" ".join(filter(None, (MEANS, MARKS, "Higher is better." if higher else "Lower is better.", note))),
         columns=("arm", *map(regime_heading, comparison.regimes)),
-        rows=marked([*rows, *published_rows], columns, higher_is_better=higher),
+        rows=marked(rows, range(1, 1 + len(comparison.regimes)), higher_is_better=higher),
     )
 
 
-def _published_rows(comparison: Comparison, metric: str, table: str) -> list[Row]:
-    by_method: dict[str, dict[float, Published]] = {}
-    for row in published(table, comparison.dataset):
-        by_method.setdefault(row.method, {})[row.percent] = row
-    rows = []
-    for method, by_percent in by_method.items():
-        found = [by_percent.get(comparison.percents.get(regime, math.nan)) for regime in comparison.regimes]
-        cells = [EMPTY if row is None else published_cell(row, metric) for row in found]
-        if any(cell is not EMPTY for cell in cells):
-            rows.append(Row(cells=(text_cell(f"{method}, published"), *cells), published=True))
-    return rows
-
-
-def published_cell(row: Published, metric: str) -> Cell:
-    if metric not in row.values:
+def published_cell(references: References, row: Published | None, metric: str, decimals: int = 2) -> Cell:
+    value = None if row is None else references.value(row, metric)
+    if value is None:
         return EMPTY
-    mean, half = row.values[metric]
-    decimals = SHOWN[metric][2]
+    mean, half = value
     interval = "" if half is None else f"± {half:.{decimals}f}"
     return Cell(text=f"{mean:.{decimals}f}", detail=interval, sort=mean, numbers={"": mean, "ci90": half})
 
@@ -106,7 +93,7 @@ def paired_table(comparison: Comparison) -> Table:
     return Table(
         name=file_name(comparison.recipe, comparison.dataset, "paired"),
         title=f"Paired difference to {comparison.baseline} on {comparison.dataset} (Dice points)",
-        note="Mean difference in percentage points, paired by fold and seed, with its 90 % t-interval (from, to). "
+        note=f"Mean difference in percentage points, paired by fold and seed, with its 90 % t-interval (from, to). {FEW} "
         "Wilcoxon signed-rank test: two-sided, exact up to 50 pairs, not corrected for multiple comparisons.",
         columns=("arm", "labelled", "difference", "from", "to", "Wilcoxon p", "n", "note"),
         rows=tuple(rows),
@@ -142,7 +129,8 @@ def gain_table(comparison: Comparison) -> Table:
         cells = []
         for regime in comparison.regimes:
             difference = comparison.difference(label, other, regime)
-            before = "" if difference is None else ARROWS[difference.direction]
+            known = difference is not None and difference.estimate.half is not None
+            before = ARROWS[difference.direction] if difference is not None and known else ""
             estimate = None if difference is None else difference.estimate
             cells.append(estimate_cell(estimate, scale=100, sign=True, before=before))
         rows.append(Row(cells=(text_cell(f"{label} over {other}"), *cells)))
@@ -238,7 +226,7 @@ def efficiency_table(comparison: Comparison) -> Table:
         name=file_name(comparison.recipe, comparison.dataset, "label-efficiency"),
         title=f"Label efficiency on {comparison.dataset}: labels {comparison.baseline} needs to reach the same Dice",
         note=f"The mean curve of {comparison.baseline}, made monotone, is inverted (linear interpolation in log(%)). Interval: "
-        "90 % bootstrap over paired folds and seeds, expanded percentiles. “<” and “>”: outside the label regimes of "
+        f"90 % bootstrap over paired folds and seeds, expanded percentiles. {FEW} “<” and “>”: outside the label regimes of "
         f"{comparison.baseline}. Factor: labels needed / labels used.{_flatness_warning(comparison)}",
         columns=("arm", "labelled", "Dice (%)", f"{comparison.baseline} needs", "factor", "n"),
         rows=tuple(rows),

@@ -33,10 +33,11 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """``published``: results from the paper."""
+    """``published``: results from the paper, which belong to the row above. ``proposed``: the proposed method."""
 
     cells: tuple[Cell, ...]
     published: bool = False
+    proposed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,17 +86,23 @@ def number_cell(value: float | None, decimals: int = 1, suffix: str = "", *, sig
 
 
 def estimate_cell(
-    estimate: Estimate | None, *, scale: float = 1.0, decimals: int = 1, sign: bool = False, before: str = ""
+    estimate: Estimate | None,
+    *,
+    scale: float = 1.0,
+    decimals: int = 1,
+    sign: bool = False,
+    before: str = "",
+    show_n: bool = True,
 ) -> Cell:
     """Return a mean with its interval and n, multiplied by ``scale`` (100 for percentages)."""
     if estimate is None:
         return EMPTY
     mean = scale * estimate.mean
     half = None if estimate.half is None else scale * estimate.half
-    interval = "" if half is None else f"± {half:.{decimals}f}, "
+    parts = [] if half is None else [f"± {half:.{decimals}f}"]
     return Cell(
         text=before + shown_number(mean, decimals, sign=sign),
-        detail=f"{interval}n = {estimate.n}",
+        detail=", ".join([*parts, f"n = {estimate.n}"] if show_n else parts),
         sort=mean,
         numbers={"": mean, "ci90": half, "n": estimate.n},
     )
@@ -166,9 +173,9 @@ def latex_text(text: str) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """Return a LaTeX table with booktabs. Best in bold, second underlined, published in italics."""
+    """Return a LaTeX table. Best in red and bold, second in blue and underlined, published in gray italics."""
     lines = [
-        "% needs \\usepackage{booktabs}",
+        "% needs \\usepackage{booktabs,xcolor}",
         r"\begin{table}[htbp]",
         r"  \centering\footnotesize",
         rf"  \caption{{{latex_text(table.title)}. {latex_text(table.note)}}}",
@@ -178,21 +185,18 @@ def as_latex(table: Table) -> str:
         "    " + " & ".join(latex_text(column) for column in table.columns) + r" \\",
         r"    \midrule",
     ]
-    ours = [row for row in table.rows if not row.published]
-    published = [row for row in table.rows if row.published]
-    lines += [_latex_row(row) for row in ours]
-    lines += [r"    \midrule"] if ours and published else []
-    lines += [_latex_row(row) for row in published]
+    lines += [_latex_row(row) for row in table.rows]
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
 
 
 def _latex_row(row: Row) -> str:
-    styles = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
+    styles = {"best": r"\textcolor{{red}}{{\textbf{{{}}}}}", "second": r"\textcolor{{blue}}{{\underline{{{}}}}}"}
     cells = []
-    for cell in row.cells:
+    for number, cell in enumerate(row.cells):
         text = styles[cell.mark].format(latex_text(cell.text)) if cell.mark else latex_text(cell.text)
-        text = rf"\textit{{{text}}}" if row.published else text
-        cells.append(text + (rf" {{\scriptsize {latex_text(cell.detail)}}}" if cell.detail else ""))
+        text = rf"\textbf{{{text}}}" if row.proposed and number == 0 else text
+        text += rf" {{\scriptsize {latex_text(cell.detail)}}}" if cell.detail else ""
+        cells.append(rf"\textcolor{{gray}}{{\textit{{{text}}}}}" if row.published else text)
     return "    " + " & ".join(cells) + r" \\"
 
 

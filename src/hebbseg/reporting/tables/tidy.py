@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hebbseg.reporting.results import METRICS, RunResult
 
-PERCENT = frozenset({"dice", "jaccard", "dice_pooled"})
+PERCENT = frozenset({"dice", "jaccard", "dice_pooled", "jaccard_pooled"})
 
 
 def tidy_csv(runs: Sequence[RunResult]) -> str:
