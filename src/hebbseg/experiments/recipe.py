@@ -237,7 +237,9 @@ def _in_words(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     place = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
-        return f"unknown key {place[-1]!r}. {did_you_mean(place[-1], Recipe.model_fields)}"
+        tables: dict[str, type[Table]] = {"small": Small, "applied": Applied}
+        table = tables.get(place[0], Recipe) if len(place) > 1 else Recipe
+        return f"unknown key {place[-1]!r}. {did_you_mean(place[-1], table.model_fields)}"
     if first["type"] == "missing":
         return f"{'.'.join(place)} is missing."
     message = first["msg"].removeprefix("Value error, ").rstrip(".")
