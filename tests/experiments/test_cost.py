@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from hebbseg.experiments.cost import UPDATES, describe_plan
+from hebbseg.experiments.cost import UPDATES, Cost, describe_plan, in_updates
 from hebbseg.runs import train as pipeline
-from tests.experiments.tinygrid import tiny_tasks
+from tests.experiments.tinygrid import SETTINGS, tiny_tasks
 
 ARMS = [
     {"name": "Supervised", "init": "random", "method": "supervised"},
@@ -21,3 +22,26 @@ def test_an_estimate_times_every_method_and_tests_once(tmp_path: Path, monkeypat
     assert facts["runs"] == "8 (8 left)" and "s per update" in facts["supervised"] and "s per update" in facts["em"]
     assert "with --jobs 2" in facts["time"]
     assert UPDATES >= 3, "the first and the last update do not count"
+
+
+def test_epochs_are_converted_for_each_regime(tmp_path: Path) -> None:
+    settings = SETTINGS | {"preset": "paper", "folds": 2, "epochs": 10, "validate_every": 2}
+    del settings["updates"]
+    axes = {"labelled": ["1", "3"], "fold": [0, 1]}
+    tasks = tiny_tasks(tmp_path, settings=settings, arms=ARMS[:1], axes=axes)
+    labelled: dict[str, int] = {}
+    lengths = [(found.updates, found.validate_every) for found in (in_updates(task, labelled) for task in tasks)]
+    assert lengths == [(10, 2), (20, 4)] * 2 and sorted(labelled.values()) == [1, 3], "batches of two"
+    cost = Cost(fixed=1.0, update=0.5, validation=2.0)
+    assert cost.of(in_updates(tasks[1], labelled)) == 1 + 20 * 0.5 + 5 * 2
+
+
+def test_an_estimate_does_not_run_all_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = SETTINGS | {"preset": "paper", "folds": 2, "pretrain_epochs": 100_000, "epochs": 100_000, "validate_every": 2}
+    del settings["updates"]
+    monkeypatch.setattr("hebbseg.experiments.cost.STAGE1_S", 0.2)
+    arms = [*ARMS[:1], {"name": "Hebbian", "init": "hebbian"}]
+    tasks = tiny_tasks(tmp_path, settings=settings, arms=arms, axes={"labelled": ["3"], "fold": [0]})
+    facts = dict(describe_plan(tasks, jobs=1))
+    assert facts["runs"] == "2 (2 left)"
+    assert all(re.search(r"\d (h|min)\b", facts[name]) for name in ("supervised", "stage 1 (hebbian)")), facts

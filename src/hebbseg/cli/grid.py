@@ -1,15 +1,13 @@
 """hebbseg grid: the runs of a recipe."""
 
-import re
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hebbseg.cli.options import output_folder, show_facts
+from hebbseg.cli.options import output_folder, parse_assignments, show_facts
 from hebbseg.cli.settings_options import HARDWARE
 from hebbseg.errors import HebbsegError, did_you_mean
 
@@ -27,7 +25,10 @@ def grid(
         Path, typer.Argument(metavar="RECIPE.toml", help="Recipe of the experiment; see recipes/.", show_default=False)
     ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="OUT", help="Output folder. [dim]\\[runs/NAME of the recipe][/]")
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="OUT", help="Output folder. [dim]\\[runs/NAME of the recipe; --small: runs/NAME-small][/]"
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -36,6 +37,26 @@ def grid(
     only: Annotated[
         str | None,
         typer.Option("--only", metavar="REGEX", help="Only arms whose name matches, such as 'Hebb|Sup'."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where", metavar="AXIS=VALUE,…", help="Only these values of an axis, such as fold=0,1,2; may be repeated."
+        ),
+    ] = None,
+    done: Annotated[
+        list[Path] | None,
+        typer.Option("--done", metavar="ROWS.csv", help="Skip the runs listed in a runs.csv of hebbseg report --tables."),
+    ] = None,
+    small: Annotated[bool, typer.Option("--small", help="Reduced scale: apply the table \\[small] of the recipe.")] = False,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a setting of all runs, such as precision=bf16-mixed; may be repeated. Not for settings that the arms "
+            "or axes of the recipe vary.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count the runs, finished and remaining, and estimate the time; start nothing.")
@@ -61,29 +82,38 @@ def grid(
 
     \b
     Examples:
-      hebbseg grid recipes/phantom-small.toml --jobs 2
-      hebbseg grid recipes/benchmark-small.toml --data glas --dry-run
-      hebbseg grid recipes/benchmark-paper.toml --executor ray --gpus-per-run 1
-      hebbseg report runs/benchmark-small -o report.html
+      hebbseg grid recipes/phantom.toml --jobs 2
+      hebbseg grid recipes/paper/benchmark.toml --small --jobs 2
+      hebbseg grid recipes/paper/benchmark.toml --data glas --dry-run
+      hebbseg grid recipes/paper/benchmark.toml --where labelled=1%,2%
+      hebbseg grid recipes/paper/variants.toml --set precision=bf16-mixed
+      hebbseg grid recipes/paper/benchmark.toml --executor ray --gpus-per-run 1
+      hebbseg report runs/benchmark -o report.html
 
     Repeat the command to resume an experiment: finished runs are skipped, interrupted runs resume from their checkpoint, and
     failed runs are retried. Runs with the same stage 1 share it. The exit code is 1 if a run failed.
     """
-    from hebbseg.atomic_files import replacing
+    from hebbseg.atomic_files import write_text
     from hebbseg.cli.grid_board import Board
     from hebbseg.experiments.data_root import data_roots
     from hebbseg.experiments.executors.executor import EXECUTORS, make_executor
     from hebbseg.experiments.grid import plan
-    from hebbseg.experiments.recipe import load_recipe
+    from hebbseg.experiments.recipe import load_recipe, recipe_text
+    from hebbseg.experiments.recipe_parts import Applied
     from hebbseg.experiments.scheduler import run_tasks, tasks_of
+    from hebbseg.experiments.selection import finished_runs, of_arms, parse_where
+    from hebbseg.experiments.selection import where as with_values
     from hebbseg.training.interrupt import Interrupted
 
     if executor not in EXECUTORS:
         raise HebbsegError(f"--executor {executor!r} is unknown. {did_you_mean(executor, EXECUTORS)}")
-    described = load_recipe(recipe)
+    described = load_recipe(recipe, Applied(small=small, set=parse_assignments(assignments or ())))
+    text = recipe_text(recipe, described.applied)
     runs = plan(described.with_data(data or ()), data_roots(data_root, recipe))
     folder = output_folder(out or Path("runs") / described.name, "").absolute()
-    chosen = _chosen(runs, only)
+    chosen = with_values(of_arms(runs, only), parse_where(where or ()))
+    if done:
+        chosen = _without_finished(chosen, finished_runs(done))
     tasks = tasks_of(chosen, folder)
     if dry_run:
         from hebbseg.experiments.cost import describe_plan
@@ -91,8 +121,7 @@ def grid(
         show_facts(describe_plan(tasks, jobs or 1))
         return
     workers = make_executor(executor, jobs=jobs, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
-    with replacing(folder / "recipe.toml") as temporary:  # reports read it
-        shutil.copyfile(recipe, temporary)
+    write_text(folder / "recipe.toml", text)  # reports read it
     _warn_of_other_runs(described, folder)
     this_command = shlex.join(["hebbseg", *sys.argv[1:]])
     try:
@@ -113,18 +142,10 @@ def grid(
         raise typer.Exit(1)
 
 
-def _chosen(runs: "list[GridRun]", only: str | None) -> "list[GridRun]":
-    if only is None:
-        return runs
-    try:
-        pattern = re.compile(only)
-    except re.error as error:
-        raise HebbsegError(f"--only {only!r} is not a regular expression ({error}).") from None
-    chosen = [run for run in runs if pattern.search(run.note["arm"])]
-    if not chosen:
-        names = sorted({run.note["arm"] for run in runs})
-        raise HebbsegError(f"--only {only!r} matches no arm. {did_you_mean(only, names)}")
-    return chosen
+def _without_finished(runs: "list[GridRun]", finished: set[str]) -> "list[GridRun]":
+    left = [run for run in runs if run.id not in finished]
+    typer.echo(f"note: {len(runs) - len(left)} of {len(runs)} runs are listed by --done and skipped.", err=True)
+    return left
 
 
 def _warn_of_other_runs(recipe: "Recipe", folder: Path) -> None:

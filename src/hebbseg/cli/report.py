@@ -28,7 +28,7 @@ def report(
 
     \b
     Examples:
-      hebbseg report runs/benchmark-small -o benchmark.html
+      hebbseg report runs/benchmark -o benchmark.html
       hebbseg report runs/ -o all.html --tables tables/
 
     Means have 90 % confidence intervals, and comparisons are paired by fold and seed. Unfinished and unreadable runs are

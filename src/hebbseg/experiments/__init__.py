@@ -2,16 +2,16 @@
 
 ``hebbseg grid RECIPE.toml -o OUT`` writes
 
-    OUT/recipe.toml          copy of the recipe; a report includes the runs it lists
+    OUT/recipe.toml          copy of the recipe, and the options --small and --set; a report includes the runs it lists
     OUT/runs/<id>/           one run folder each (`hebbseg.runs.folder`)
     OUT/stage1/<key>/        stage-1 weights, shared by several runs
     OUT/logs/<id>.log        output of the run, with the traceback if it failed
 
 run.json of these runs has the additional key "grid":
 
-    {"recipe": "benchmark-small", "title": "…", "kind": "train" | "probe", "table": "sota", "dataset": "glas",
+    {"recipe": "benchmark", "title": "…", "kind": "train" | "probe", "table": "sota", "dataset": "glas",
      "arm": "CPS + Hebbian", "order": 5, "gain_over": "CPS", "baseline": "Supervised",
-     "axes": {"labelled": "10%", "seed": 0}}
+     "axes": {"labelled": "10%", "fold": 0}}
 
 "order" is the position of the arm in the recipe. "gain_over" and "baseline" are optional.
 

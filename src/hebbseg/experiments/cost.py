@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from hebbseg.config import Settings
+from hebbseg.config import AUTO_BATCH, FinetuneSettings, Settings
 from hebbseg.config.pretrain import PRETEXT
 from hebbseg.data.progress import Quiet, duration
 from hebbseg.experiments.executors.executor import threads_per_job
@@ -20,6 +20,7 @@ from hebbseg.experiments.probe import probe
 from hebbseg.experiments.scheduler import left_of
 from hebbseg.experiments.stage1_cache import fit_stage1
 from hebbseg.experiments.tasks import Task, dataset_of
+from hebbseg.runs.dataset import draw_split
 from hebbseg.runs.train import run
 
 UPDATES = 6  # timed updates of stage 2
@@ -34,9 +35,10 @@ class Cost:
     update: float = 0.0
     validation: float = 0.0
 
-    def of(self, settings: Settings) -> float:
-        updates = settings.finetune.updates
-        return self.fixed + updates * self.update + updates // settings.finetune.validate_every * self.validation
+    def of(self, finetune: FinetuneSettings) -> float:
+        """Return the seconds of a stage 2 whose length is in updates; a stage 1 or a probe has none."""
+        validations = finetune.updates // finetune.validate_every
+        return self.fixed + finetune.updates * self.update + validations * self.validation
 
 
 def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
@@ -54,10 +56,11 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
     torch.set_num_threads(threads_per_job(jobs))
     total = 0.0
     fixed_costs: dict[str, float] = {}
+    labelled: dict[str, int] = {}
     for group in _groups_of_equal_cost(left):
         first = group[0]
         cost = time_task(first, fixed_costs)
-        seconds = sum(cost.of(task.settings) for task in group)
+        seconds = sum(cost.of(in_updates(task, labelled)) for task in group)
         stage1, method = f"stage 1 ({first.settings.pretrain.init})", first.settings.finetune.method
         name = {"stage1": stage1, "train": method, "probe": "probe"}[first.kind]
         per_update = f"{cost.update:.2f} s per update, " if cost.update else ""
@@ -68,6 +71,24 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
         total += seconds
     facts.append(("time", f"about {duration(total / jobs)} with --jobs {jobs}, {duration(total)} of computation"))
     return facts
+
+
+def in_updates(task: Task, labelled: dict[str, int]) -> FinetuneSettings:
+    """Return the settings of stage 2 with its length in updates, also if it is given in epochs.
+
+    Args:
+        labelled: the number of labelled images by data set and label regime; reused and extended. It is that of the first
+            fold: the others differ by the rounding of their size.
+    """
+    finetune = task.settings.finetune
+    if task.kind != "train" or finetune.epochs is None:
+        return finetune
+    settings = task.settings.changed(fold=0 if task.settings.data.folds else task.settings.data.fold)
+    source, key = dataset_of(settings).source, str(settings.data)
+    if key not in labelled:
+        labelled[key] = len(draw_split(settings, source).training.labelled)
+    batch = AUTO_BATCH[source.spatial_dims] if finetune.labelled_batch == "auto" else finetune.labelled_batch
+    return finetune.in_updates(labelled=labelled[key], batch=batch)
 
 
 def time_task(task: Task, fixed_costs: dict[str, float]) -> Cost:
@@ -96,7 +117,7 @@ def _groups_of_equal_cost(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def _one_repetition(settings: Settings) -> Settings:
-    return settings.changed(seed=0, split_seed=0, fold=None, labelled="", updates=1, validate_every=1)
+    return settings.changed(seed=0, split_seed=0, fold=None, labelled="", updates=1, epochs=None, validate_every=1)
 
 
 class _Enough(Exception):
@@ -132,7 +153,8 @@ def _time_run(task: Task, folder: Path, fixed_costs: dict[str, float]) -> Cost:
     dataset = dataset_of(task.settings)
     clock = _Clock("stage 2", limit_steps=UPDATES if key in fixed_costs else math.inf)
     with suppress(_Enough):
-        run(_from_scratch(task, updates=UPDATES), folder, dataset=dataset, reporter=clock)
+        timed = _from_scratch(task, updates=UPDATES, epochs=None, validate_every=UPDATES)
+        run(timed, folder, dataset=dataset, reporter=clock)
     elapsed = time.monotonic() - clock.start
     # The first update is a warm-up; the last one is followed by a validation if there are validation cases.
     steps = [b - a for a, b in zip(clock.ends, clock.ends[1:], strict=False)]

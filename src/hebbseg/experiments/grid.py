@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hebbseg.config import FLAT_NAMES, OLD_NAMES, Settings, former_options, make_settings
+from hebbseg.config import FLAT_NAMES, OLD_NAMES, PRETEXT, Settings, former_options, make_settings
+from hebbseg.config.pretrain import HEBBIAN_AUTO
 from hebbseg.data.splits.draw import Regime
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import identity, locate
@@ -21,6 +22,7 @@ from hebbseg.pretraining.initializers import check_init, is_initializer
 from hebbseg.runs.preflight import check_network
 
 WITHOUT_STAGE_1 = frozenset({"random"})
+OLD_AUGMENT = {"full": True, "none": False}
 OLD_SPELLING = {new: old for old, new in OLD_NAMES.items()}
 LATER_SETTINGS = (
     "preset", "rule_options", "network", "network_options", "layers", "folds_by", "patch_foreground", "window_blend", "epochs",
@@ -96,7 +98,7 @@ def _runs(recipe: Recipe, places: dict[str, str]) -> list[GridRun]:
         axes = recipe.axes_of(name)
         for values in itertools.product(*axes.values()):
             point = dict(zip(axes, values, strict=True))
-            for arm in (arm for arm in recipe.arms if not arm.skips(point)):
+            for arm in (arm for arm in recipe.arms if not arm.skips(name, point)):
                 run = _run(recipe, name, place, arm, {k: v for k, v in point.items() if k not in arm.without})
                 runs[run.id] = run
     return list(runs.values())
@@ -164,10 +166,14 @@ def _identifying(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any
 
     To keep the ids of version 0.1, settings have their names of that version, and later ones are omitted at their default.
     """
-    flat = settings.changed(data=identity(data, recipe.data[data].source)).flat(relevant=True)
+    described = recipe.data[data]
+    flat = settings.changed(data=identity(described.identity or data, described.source)).flat(relevant=True)
     flat |= {name: getattr(settings.hardware, name) for name in ("devices", "num_nodes")}
     flat["method_options"] = former_options(settings.finetune.method, settings.finetune.method_options)
+    flat["augment"] = OLD_AUGMENT.get(flat["augment"], flat["augment"])
     defaults = {name: FLAT_NAMES[name][2].get_default(call_default_factory=True) for name in LATER_SETTINGS}
+    if settings.pretrain.init not in PRETEXT:
+        defaults["pretrain_schedule"] = HEBBIAN_AUTO["schedule"]
     return {OLD_SPELLING.get(n, n): value for n, value in flat.items() if n not in defaults or value != defaults[n]}
 
 

@@ -1,66 +1,32 @@
 """Recipes: TOML files that describe a grid of runs, validated before any run starts."""
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from hebbseg.config import FLAT_NAMES, OLD_NAMES
 from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.experiments.recipe_parts import (
+    Applied,
+    Arm,
+    Axes,
+    DataSet,
+    Small,
+    Table,
+    Values,
+    check_axes,
+    check_names,
+    check_settings,
+    overridden,
+)
 
-SETTINGS = frozenset({*FLAT_NAMES, *OLD_NAMES}) - {"data"}
-Values = dict[str, Any]
-
-
-class _Part(BaseModel):
-    """A table of the recipe: keys of its own; every other key is a setting."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    settings: Values = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _separate_settings(cls, given: Any) -> Any:
-        own = set(cls.model_fields) - {"settings"}
-        if not isinstance(given, Mapping):
-            return given
-        for key in given:
-            if key not in own | SETTINGS:
-                raise ValueError(f"unknown key {key!r}. {did_you_mean(key, own | SETTINGS)}")
-        settings = {key: value for key, value in given.items() if key not in own}
-        return {key: value for key, value in given.items() if key in own} | {"settings": settings}
+APPLIED = "# Options of hebbseg grid:\n[applied]\n"
 
 
-class DataSet(_Part):
-    """``[data.NAME]``: its source, its own settings, and axes that override the recipe's."""
-
-    source: str
-    axes: dict[str, list[Any]] = Field(default_factory=dict)
-
-
-class Arm(_Part):
-    """``[[arms]]``: a named combination of settings.
-
-    Args:
-        name: its label in tables and figures.
-        gain_over: reference arm for the gain; it differs from this one in a single component.
-        without: axes that do not apply to this arm; it runs once, not once per value.
-        skip: axis → values at which this arm is not run.
-    """
-
-    name: str = Field(min_length=1)
-    gain_over: str | None = None
-    without: list[str] = Field(default_factory=list)
-    skip: dict[str, list[Any]] = Field(default_factory=dict)
-
-    def skips(self, point: Values) -> bool:
-        return any(name in point and point[name] in values for name, values in self.skip.items())
-
-
-class Recipe(BaseModel):
+class Recipe(Table):
     """One experiment: data sets × axes × arms.
 
     Args:
@@ -72,9 +38,9 @@ class Recipe(BaseModel):
         settings: of all runs; those of a data set or an arm override them.
         data: data sets by name. The name, not the path, identifies a run.
         axes: setting → its values.
+        small: changes for a reduced scale.
+        applied: options of `hebbseg grid` that are part of the recipe (see `load_recipe`).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     title: str = ""
@@ -83,17 +49,21 @@ class Recipe(BaseModel):
     baseline: str | None = None
     settings: Values = Field(default_factory=dict)
     data: dict[str, DataSet] = Field(min_length=1)
-    axes: dict[str, list[Any]] = Field(default_factory=dict)
+    axes: Axes = Field(default_factory=dict)
     arms: list[Arm] = Field(min_length=1)
+    small: Small | None = None
+    applied: Applied = Applied()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        _known_settings("[settings]", self.settings)
-        _check_axes("[axes]", self.axes)
+        check_settings("[settings]", self.settings)
+        check_axes("[axes]", self.axes)
         for name, data in self.data.items():
-            _check_axes(f"[data.{name}.axes]", data.axes)
+            check_axes(f"[data.{name}.axes]", data.axes)
         self._check_arms()
         self._check_places()
+        if self.small is not None:
+            self._check_small(self.small)
         return self
 
     def with_data(self, names: Sequence[str]) -> "Recipe":
@@ -103,7 +73,54 @@ class Recipe(BaseModel):
                 raise HebbsegError(f"--data {name}: recipe {self.name} has no [data.{name}]. {did_you_mean(name, self.data)}")
         return self.model_copy(update={"data": {k: v for k, v in self.data.items() if not names or k in names}})
 
-    def axes_of(self, data: str) -> dict[str, list[Any]]:
+    def reduced(self) -> "Recipe":
+        """Return the recipe with the changes of its ``[small]``, which is part of its name and title."""
+        if self.small is None:
+            raise HebbsegError(f"--small: recipe {self.name} has no table [small]. Add one, or remove --small.")
+        small, kept = self.small, self.small.only_data or list(self.data)
+        data = {name: small.data[name].applied_to(old) if name in small.data else old for name, old in self.data.items()}
+        data = {name: data[name] for name in kept}
+        axes = self.axes | small.axes
+        every = _all_axes(axes, data)
+        arms = [arm.reduced(small.arms[arm.name].settings if arm.name in small.arms else {}, kept, every) for arm in self.arms]
+        return Recipe(
+            **dict(self) | {
+                "name": f"{self.name}-small",
+                "title": f"{self.title}, reduced scale" if self.title else "",
+                "settings": self.settings | small.settings,
+                "data": data,
+                "axes": axes,
+                "arms": [arm for arm in arms if arm is not None],
+                "small": None,
+            }
+        )  # fmt: skip
+
+    def with_settings(self, given: Values) -> "Recipe":
+        """Return the recipe with settings of ``--set``, which override those of the recipe and its data sets."""
+        places = [(f"[data.{name}.axes]", data.axes) for name, data in self.data.items()]
+        for name in given:
+            for where, axes in (("[axes]", self.axes), *places):
+                if name in axes:
+                    raise HebbsegError(
+                        f"--set {name}: recipe {self.name} varies it in {where}. Use --where {name}=VALUE to select values, or "
+                        "change the recipe."
+                    )
+            if (arm := next((arm for arm in self.arms if name in arm.settings), None)) is not None:
+                raise HebbsegError(
+                    f"--set {name}: arm {arm.name!r} of recipe {self.name} sets it, so it is part of the comparison. Change "
+                    "the recipe instead."
+                )
+        try:
+            check_settings("--set", given)
+        except ValueError as error:
+            raise HebbsegError(str(error)) from None
+        data = {}
+        for name, old in self.data.items():
+            own = {key: value for key, value in given.items() if key in old.settings}
+            data[name] = old.model_copy(update={"settings": overridden(old.settings, own)})
+        return self.model_copy(update={"settings": overridden(self.settings, given), "data": data})
+
+    def axes_of(self, data: str) -> Axes:
         """Return the axes of one data set; its own override the recipe's."""
         return self.axes | self.data[data].axes
 
@@ -119,15 +136,13 @@ class Recipe(BaseModel):
             if arm.gain_over is not None and arm.gain_over not in others:
                 hint = did_you_mean(arm.gain_over, others)
                 raise ValueError(f"{where}: gain_over = {arm.gain_over!r} is not another arm. {hint}")
+            check_names(f"{where}: only_data", arm.only_data, self.data, "a data set of the recipe")
             self._check_exceptions(arm)
             if self.kind == "probe" and arm.settings.keys() & {"method", "method_options"}:
                 raise ValueError(f"{where}: method has no effect, as a probe has no stage 2. Remove it, or set kind = 'train'")
 
     def _check_exceptions(self, arm: Arm) -> None:
-        axes: dict[str, list[Any]] = {}
-        for data in self.data:
-            for name, values in self.axes_of(data).items():
-                axes[name] = axes.get(name, []) + values
+        axes = _all_axes(self.axes, self.data)
         for key, names in (("without", arm.without), ("skip", arm.skip)):
             for name in names:
                 if name not in axes:
@@ -150,9 +165,31 @@ class Recipe(BaseModel):
                 if both := sorted(settings.keys() & axes.keys() - set(without)):
                     raise ValueError(f"{both[0]} is an axis and also set in {where}. Remove one of the two")
 
+    def _check_small(self, small: Small) -> None:
+        check_settings("[small.settings]", small.settings)
+        check_axes("[small.axes]", small.axes)
+        check_names("[small]: only_data", small.only_data, self.data, "a data set of the recipe")
+        check_names("[small.data]", small.data, self.data, "a data set of the recipe")
+        check_names("[small.arms]", small.arms, [arm.name for arm in self.arms], "an arm")
+        for name, data in small.data.items():
+            check_axes(f"[small.data.{name}.axes]", data.axes)
 
-def load_recipe(path: Path) -> Recipe:
-    """Read and validate a recipe. Errors name the file, the key, the value found and the values allowed."""
+
+def _all_axes(axes: Axes, data: Mapping[str, DataSet]) -> Axes:
+    """Return the values of each axis on any of the data sets."""
+    every: Axes = {}
+    for each in data.values():
+        for name, values in (axes | each.axes).items():
+            every[name] = every.get(name, []) + values
+    return every
+
+
+def load_recipe(path: Path, options: Applied | None = None) -> Recipe:
+    """Read and validate a recipe. Errors name the file, the key, the value found and the values allowed.
+
+    Args:
+        options: of `hebbseg grid`. They are applied after those that the file records in ``[applied]``.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -161,11 +198,38 @@ def load_recipe(path: Path) -> Recipe:
         hint = did_you_mean(path.name, near) if near else "Recipes are TOML files, as in the folder recipes/ of the repository."
         raise HebbsegError(f"Recipe {path}: {reason}. {hint}") from None
     try:
-        return Recipe(**tomllib.loads(text))
+        recipe = Recipe(**tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise HebbsegError(f"Recipe {path}: not a valid TOML file ({error}).") from None
     except ValidationError as error:
         raise HebbsegError(f"Recipe {path}: {_in_words(error)}") from None
+    applied = recipe.applied.and_then(options or Applied())
+    if recipe.small is not None or applied.small:
+        try:
+            reduced = recipe.reduced()  # must be valid, even if it is not used
+        except ValidationError as error:
+            raise HebbsegError(f"Recipe {path} with its [small]: {_in_words(error)}") from None
+        recipe = reduced if applied.small else recipe
+    return recipe.with_settings(applied.set).model_copy(update={"applied": applied})
+
+
+def recipe_text(path: Path, applied: Applied) -> str:
+    """Return the text of a recipe with the options applied to it, from which `load_recipe` makes the same runs."""
+    text = path.read_text(encoding="utf-8").partition(APPLIED)[0]
+    if "applied" in tomllib.loads(text):
+        raise HebbsegError(
+            f"Recipe {path}: [applied] is written by hebbseg grid. Remove it, and use --small and --set instead."
+        )
+    if applied == Applied():
+        return text
+    settings = [f"set.{name} = {_toml(value)}\n" for name, value in applied.set.items()]
+    return f"{text.rstrip()}\n\n{APPLIED}small = {_toml(applied.small)}\n{''.join(settings)}"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)  # texts, numbers, truth values and lists are the same in TOML
 
 
 def _in_words(error: ValidationError) -> str:
@@ -173,24 +237,11 @@ def _in_words(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     place = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
-        return f"unknown key {place[-1]!r}. {did_you_mean(place[-1], Recipe.model_fields)}"
+        tables: dict[str, type[Table]] = {"small": Small, "applied": Applied}
+        table = tables.get(place[0], Recipe) if len(place) > 1 else Recipe
+        return f"unknown key {place[-1]!r}. {did_you_mean(place[-1], table.model_fields)}"
     if first["type"] == "missing":
         return f"{'.'.join(place)} is missing."
     message = first["msg"].removeprefix("Value error, ").rstrip(".")
     found = "" if first["type"] == "value_error" else f" Found: {first['input']!r}."
     return f"{'.'.join(place) + ': ' if place else ''}{message}.{found}"
-
-
-def _known_settings(where: str, names: Mapping[str, Any]) -> None:
-    for name in names:
-        if name not in SETTINGS:
-            raise ValueError(f"{where}: unknown setting {name!r}. {did_you_mean(name, SETTINGS)}")
-
-
-def _check_axes(where: str, axes: Mapping[str, list[Any]]) -> None:
-    _known_settings(where, axes)
-    for name, values in axes.items():
-        if not values:
-            raise ValueError(f"{where}: {name} = [] has no values, so there are no runs. Add a value, or remove the axis")
-        if twice := [value for value in values if values.count(value) > 1]:
-            raise ValueError(f"{where}: {name} lists {twice[0]!r} twice. Remove one of them")
