@@ -1,5 +1,7 @@
 """Every value of the paper's preset against a table typed from the paper's appendix."""
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,3 +146,14 @@ def test_hebbian_learning_runs_until_filters_settle() -> None:
     assert make_settings("data", {}).pretrain.of_hebbian().epochs == 2
     assert make_settings("data", {"rule": "hpca"}).pretrain.of_hebbian().epochs == 50
     assert make_settings("data", {"rule": "hpca", "pretrain_epochs": 3}).pretrain.of_hebbian().epochs == 3
+
+
+@pytest.mark.parametrize(("rule", "transpose", "rate"), [("hpca", "tsa", 0.002), ("hpca", "s", 5e-5), ("swta", "s", 0.0005)])
+def test_rates_that_diverge_are_replaced_by_the_largest_stable_ones(rule: str, transpose: str, rate: float) -> None:
+    options = {"preset": "paper", "rule": rule, "transpose": transpose}
+    assert make_settings("glas:data", options).pretrain.rate == rate
+    assert make_settings("glas:data", options | {"pretrain_rate": 0.5}).pretrain.rate == 0.5
+    with (Path(__file__).parents[2] / "studies" / "results" / "stable-rates.csv").open() as file:
+        tried = [row for row in csv.DictReader(file) if (row["rule"], row["transpose"]) == (rule, transpose)]
+    assert [float(row["rate"]) for row in tried if row["outcome"] == "stable"] == [rate]
+    assert (float(tried[0]["rate"]), tried[0]["outcome"]) == (0.5, "overflows")

@@ -14,7 +14,7 @@ INVERSE_TEMPERATURE = {"glas": 100, "phantom:glands": 100}
 
 VOLUMES = ("la", "phantom:atrium")
 
-STABLE_RATES = {("hpca", "tsa"): 0.002, ("hpca", "s"): 2e-5, ("swta", "s"): 0.0005}
+STABLE_RATES = {("hpca", "tsa"): 0.002, ("hpca", "s"): 5e-5, ("swta", "s"): 0.0005}
 """Rule and form whose learning rate of the paper diverges → the largest stable one (studies/results/stable-rates.csv).
 
 With the form S, filters grow at any rate: these are the largest rates at which none exceeds ten times its initial norm.
