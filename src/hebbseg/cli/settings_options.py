@@ -31,6 +31,8 @@ FLAGS = {
     "group": (READING, "GROUP"),
     "mask_threshold": (READING, "T"),
     "instances": (READING, None),
+    "images": (READING, "FOLDER"),
+    "masks": (READING, "FOLDER"),
     "size": (IMAGES, "auto|native|HxW[xD]"),
     "patch": (IMAGES, "auto|none|HxW[xD]"),
     "network": (IMAGES, "NAME"),

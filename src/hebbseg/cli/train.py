@@ -86,7 +86,19 @@ def train(
 
 
 @takes_settings(
-    "preset", "seed", "init", "group", "size", "patch", "network", "features", "accelerator", "devices", "num_nodes"
+    "preset",
+    "seed",
+    "init",
+    "group",
+    "images",
+    "masks",
+    "size",
+    "patch",
+    "network",
+    "features",
+    "accelerator",
+    "devices",
+    "num_nodes",
 )
 def pretrain(
     data: DataUnlessResumed = None,

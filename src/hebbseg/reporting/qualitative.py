@@ -61,7 +61,8 @@ def _runs_of_one_pair(comparison: Comparison, label: str) -> dict[str, RunResult
 
 
 def _source(run: RunResult) -> Source:
-    options = {name: run.settings.get(name) for name in ("label_map", "group", "mask_threshold", "instances")}
+    names = ("label_map", "group", "mask_threshold", "instances", "images", "masks")
+    options = {name: run.settings.get(name) for name in names}
     return open_source(run.settings["data"], **{name: value for name, value in options.items() if value is not None})
 
 

@@ -30,6 +30,8 @@ def list_cases(settings: DataSettings) -> Source:
         group=settings.group,
         mask_threshold=settings.mask_threshold,
         instances=settings.instances,
+        images=settings.images,
+        masks=settings.masks,
     )
 
 
