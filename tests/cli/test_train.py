@@ -180,7 +180,6 @@ def test_settings_can_be_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("90", 90),
         ("90s", 90),
         ("30m", 1800),
         ("2h", 7200),
@@ -192,6 +191,12 @@ def test_settings_can_be_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 )
 def test_durations(text: str, expected: float):
     assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["4", "90.5", "1h30"])
+def test_durations_need_a_unit(text: str):
+    with pytest.raises(HebbsegError, match=r"--time-budget.*(has no unit. Write \S+s, \S+m or \S+h|Examples: 90s)"):
+        seconds(text)
 
 
 @pytest.mark.parametrize("text", ["", "m", "3d", "-5s", "0", "1.2.3s", "m30", "nan"])

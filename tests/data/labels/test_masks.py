@@ -217,7 +217,7 @@ def test_few_values_that_number_objects_must_be_confirmed(tmp_path: Path):
 def test_an_ignore_value_is_no_class(tmp_path: Path):
     paths = [save(tmp_path / "a.png", blocks(0, 1, 2, 255)), save(tmp_path / "b.png", blocks(0, 2, 1))]
     (problem,) = find_rule(paths, NOTHING_SAID).problems
-    assert problem.fatal and "255 beside 0 … 2 in 1 of 2 masks: an ignore label" in problem.finding
+    assert problem.fatal and "255 beside 0 … 2 in 1 of 2 masks: probably an ignore label" in problem.finding
     assert "--label-map 'background=0;class 1=1;class 2=2;background=255'" in problem.remedy
     told = MaskOptions(label_map=parse_label_map("background=0;class 1=1;class 2=2;background=255")).rule()
     assert told is not None

@@ -242,8 +242,8 @@ def _extra_value(values: Sequence[int], summaries: Sequence[_Summary]) -> Proble
         )
     return Problem(
         str(with_255[0].path),
-        f"value {IGNORE_VALUE} beside 0 … {values[-2]} in {len(with_255)} of {len(summaries)} masks: an ignore label (pixels "
-        "that are not annotated)?",
+        f"value {IGNORE_VALUE} beside 0 … {values[-2]} in {len(with_255)} of {len(summaries)} masks: probably an ignore "
+        "label (pixels that are not annotated)",
         "Ignore labels are not supported yet. To count these pixels as background, pass --label-map "
         f"{shlex.quote(';'.join(['background=0', *others, f'background={IGNORE_VALUE}']))}. If {IGNORE_VALUE} is a class, pass "
         f"--label-map {shlex.quote(';'.join(['background=0', *others, f'NAME={IGNORE_VALUE}']))}.",

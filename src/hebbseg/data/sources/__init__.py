@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hebbseg.data.cases import DataError, Source
@@ -143,7 +144,7 @@ def _detect(path: Path, spec: str) -> str:
             raise DataError(
                 text(path),
                 f"looks like {name} as downloaded",
-                f"Write {name}:{spec}, or folder:{spec} to read it as a plain folder.",
+                f"Write {quote(f'{name}:{spec}')}, or {quote(f'folder:{spec}')} to read it as a plain folder.",
             )
     return "folder"
 

@@ -41,7 +41,7 @@ def folder(path: Path, masks: MaskOptions, *, image_folder: str | None = None, m
     roles, problems = _roles(root, image_folder, mask_folder)
     notes: list[str] = []
     if mask_folder == NO_MASKS:
-        roles.masks.clear()
+        roles.masks[:] = [found for found in roles.masks if found.path not in roles.folder_of]
     elif mask_folder is None:
         notes += choose_masks(root, roles)
     pairing = pair(roles.images, roles.masks)
@@ -54,7 +54,10 @@ def folder(path: Path, masks: MaskOptions, *, image_folder: str | None = None, m
             f"Put images into {text(root)}/images and masks with matching names into {text(root)}/masks, or name their folders "
             f"with --images and --masks. Supported: {', '.join(FORMATS)} and folders of DICOM slices.",
         )
-    cases = with_sides(with_spacing(with_own_labels(pairing.cases)), notes)
+    cases = with_spacing(with_own_labels(pairing.cases))
+    if mask_folder == NO_MASKS:
+        cases = [replace(case, mask=None) for case in cases]
+    cases = with_sides(cases, notes)
     return FileSource(
         name=root.resolve().name,
         root=root,
