@@ -142,7 +142,7 @@ def test_masks_of_one_class_only(
         (["train", GLANDS, "-o", "run", "--set", "ema=0.1", "--set", "ema=0.2"], "twice"),
         (["train", GLANDS, "-o", "run", "--updates", "3", "--set", "updates=4"], "twice"),
         (["train", GLANDS, "-o", "run", "--learning-rate", "1"], "--set learning_rate=VALUE"),
-        (["train", GLANDS, "-o", "run", "--labeled", "10%"], "--labelled"),
+        (["train", GLANDS, "-o", "run", "--labled", "10%"], "--labelled"),
         (["train", GLANDS, "-o", "run", "--init", "hebian"], "Did you mean 'hebbian'"),
         (["train", GLANDS, "-o", "run", "--method", "supervized"], "Did you mean 'supervised'"),
         (["train", GLANDS, "-o", "run", "--time-budget", "soon"], "30m"),
@@ -191,6 +191,12 @@ def test_settings_can_be_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 )
 def test_durations(text: str, expected: float):
     assert seconds(text) == expected
+
+
+def test_labeled_is_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    data = bright_folder(tmp_path / "data")
+    assert command(monkeypatch, "train", data, "-o", tmp_path / "run", "--labeled", "2", "--method", "supervised", *TINY) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["settings"]["labelled"] == "2"
 
 
 @pytest.mark.parametrize("text", ["4", "90.5", "1h30"])

@@ -86,6 +86,19 @@ def test_a_folder_with_another_name_is_recognized_by_its_content(tmp_path: Path)
     assert "images, with many values" in overlays.guess
 
 
+def test_masks_are_told_from_images_where_no_folder_has_a_known_name(tmp_path: Path):
+    for n in range(6):
+        save(tmp_path / "photos" / f"{n}.png", smooth(n))
+        save(tmp_path / "truth" / f"{n}.png", square(n))
+    source = open_source(tmp_path)
+    assert masks_of(source) == {f"photos/{n}": [f"{n}.png"] for n in range(6)}
+    assert "read from truth/" in source.notes[0]
+    for n in range(6):
+        save(tmp_path / "edges" / f"{n}.png", square(n))
+    with pytest.raises(DataError, match=r"2 folders could contain the masks: edges .*; truth "):
+        open_source(tmp_path)
+
+
 def test_images_and_masks_in_folders_of_any_name(tmp_path: Path):
     for n in range(3):
         save(tmp_path / "data" / "raw" / f"{n}.png", smooth(n))

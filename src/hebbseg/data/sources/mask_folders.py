@@ -13,6 +13,8 @@ from hebbseg.data.sources.roles import Roles
 
 _LEAST_SHARE = 0.1  # of a folder's files that match an image, for a folder that is not named as one of masks
 
+_MOST_FOLDERS = 20  # of images, in which masks are searched
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
@@ -29,6 +31,8 @@ def choose_masks(root: Path, roles: Roles) -> list[str]:
 
     Raises `DataError` if more than one folder could contain the masks of an image.
     """
+    if not roles.masks:
+        _separate(roles)
     named = _candidates(roles, roles.masks)
     others = [each for each in _candidates(roles, roles.others) if len(each.images) >= max(1, _LEAST_SHARE * len(each.files))]
     others = [each for each in others if each.look().like_masks]
@@ -51,6 +55,23 @@ def choose_masks(root: Path, roles: Roles) -> list[str]:
             "and look like masks; --masks FOLDER chooses another folder"
         )
     return notes
+
+
+def _separate(roles: Roles) -> None:
+    """Take folders that look like masks of the images in other folders out of the images."""
+    folders: dict[str, list[Found]] = {}
+    for found in roles.images:
+        folders.setdefault(found.path.parent.name if found.parent_id else "", []).append(found)
+    if not 1 < len(folders) <= _MOST_FOLDERS:
+        return
+    like_masks = {name for name, files in folders.items() if name and guess([found.path for found in files]).like_masks}
+    images = [found for name, files in folders.items() if name not in like_masks for found in files]
+    for name in sorted(like_masks) if images else ():
+        matcher = Matcher(images, folders[name])
+        if sum(matcher.match(found) is not None for found in folders[name]) >= 0.5 * len(folders[name]):
+            roles.others.extend(folders[name])
+            roles.folder_of.update((found.path, name) for found in folders[name])
+            roles.images[:] = [found for found in roles.images if found not in folders[name]]
 
 
 def _candidates(roles: Roles, files: Sequence[Found]) -> list[_Candidate]:
