@@ -32,6 +32,26 @@ def test_the_mask_has_the_size_of_the_image_and_the_users_values(tmp_path: Path)
         assert np.array_equal(segmenter.predict(same), mask)
 
 
+def test_a_list_of_images_gives_a_list_of_masks(tmp_path: Path):
+    segmenter = tiny_segmenter()
+    other = picture(1, 12, 9, 3)
+    path = save(tmp_path / "image.png", COLOUR)
+    for images in ([COLOUR, other, path], (COLOUR, other, str(path))):
+        first, second, third = segmenter.predict(images)
+        assert np.array_equal(first, segmenter.predict(COLOUR)) and np.array_equal(first, third)
+        assert second.shape == (12, 9)
+    assert segmenter.predict([]) == []
+    assert np.array_equal(segmenter.predict(COLOUR.tolist()), first), "nested lists of numbers are one image"
+    with pytest.raises(HebbsegError, match="Pass several images as a list"):
+        segmenter.predict(np.stack([COLOUR, COLOUR]))
+
+
+def test_repr_is_one_line():
+    assert repr(tiny_segmenter()) == "Segmenter(UNet, 2D, 3 channels, size 16×16, classes: background, foreground)"
+    volumes = tiny_segmenter(dims=3, channels=1, size=None, window=(8, 8, 8))
+    assert repr(volumes) == "Segmenter(UNet, 3D, 1 channel, native size, classes: background, foreground)"
+
+
 def test_class_values_of_any_kind():
     def predicted(*values: int | tuple[int, ...]) -> np.ndarray:
         classes = tuple(ClassInfo(index=i, value=value) for i, value in enumerate(values))

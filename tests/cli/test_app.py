@@ -79,7 +79,7 @@ def test_check_options_reach_the_masks(tmp_path: Path, monkeypatch: pytest.Monke
 
     plain_folder(tmp_path, "a", masks="")
     save(tmp_path / "masks" / "a.png", np.arange(24 * 32, dtype=np.uint8).reshape(24, 32))
-    assert run(monkeypatch, "check", str(tmp_path), "--json") == 0
+    assert run(monkeypatch, "check", str(tmp_path), "--json") == 1
     assert "--instances" in json.loads(capsys.readouterr().out)["problems"][0]["remedy"]
     assert run(monkeypatch, "check", str(tmp_path), "--json", "--instances") == 0
     assert json.loads(capsys.readouterr().out)["classes"][1]["share"] == pytest.approx(255 / 256)

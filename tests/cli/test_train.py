@@ -142,7 +142,7 @@ def test_masks_of_one_class_only(
         (["train", GLANDS, "-o", "run", "--set", "ema=0.1", "--set", "ema=0.2"], "twice"),
         (["train", GLANDS, "-o", "run", "--updates", "3", "--set", "updates=4"], "twice"),
         (["train", GLANDS, "-o", "run", "--learning-rate", "1"], "--set learning_rate=VALUE"),
-        (["train", GLANDS, "-o", "run", "--labeled", "10%"], "--labelled"),
+        (["train", GLANDS, "-o", "run", "--labled", "10%"], "--labelled"),
         (["train", GLANDS, "-o", "run", "--init", "hebian"], "Did you mean 'hebbian'"),
         (["train", GLANDS, "-o", "run", "--method", "supervized"], "Did you mean 'supervised'"),
         (["train", GLANDS, "-o", "run", "--time-budget", "soon"], "30m"),
@@ -180,7 +180,6 @@ def test_settings_can_be_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("90", 90),
         ("90s", 90),
         ("30m", 1800),
         ("2h", 7200),
@@ -192,6 +191,18 @@ def test_settings_can_be_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 )
 def test_durations(text: str, expected: float):
     assert seconds(text) == expected
+
+
+def test_labeled_is_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    data = bright_folder(tmp_path / "data")
+    assert command(monkeypatch, "train", data, "-o", tmp_path / "run", "--labeled", "2", "--method", "supervised", *TINY) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["settings"]["labelled"] == "2"
+
+
+@pytest.mark.parametrize("text", ["4", "90.5", "1h30"])
+def test_durations_need_a_unit(text: str):
+    with pytest.raises(HebbsegError, match=r"--time-budget.*(has no unit. Write \S+s, \S+m or \S+h|Examples: 90s)"):
+        seconds(text)
 
 
 @pytest.mark.parametrize("text", ["", "m", "3d", "-5s", "0", "1.2.3s", "m30", "nan"])

@@ -12,7 +12,7 @@ from hebbseg.cli.settings_options import takes_settings
 from hebbseg.errors import HebbsegError
 
 
-@takes_settings("label_map", "group", "mask_threshold", "instances")
+@takes_settings("label_map", "group", "mask_threshold", "instances", "images", "masks")
 def check(
     data: Data,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -29,8 +29,10 @@ def check(
     Examples:
       hebbseg check my_data/
       hebbseg check my_data/ --group patients.csv:patient
+      hebbseg check DRIVE/ --masks 1st_manual
 
-    Also draws a contact sheet of images with their masks.
+    Also draws a contact sheet of images with their masks. The exit code is 1 if a problem must be fixed before training, and 2
+    if DATA cannot be read.
     """
     from hebbseg.atomic_files import refuse_unwritable
     from hebbseg.cli.check_table import progress, show
@@ -56,6 +58,8 @@ def check(
 
         summary["sheet"] = str(contact_sheet(source, examination.usable, examination.classes, target))
     (print_json if json else show)(summary)
+    if examination.fatal:
+        raise typer.Exit(1)
 
 
 def print_json(value: dict[str, Any]) -> None:

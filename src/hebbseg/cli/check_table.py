@@ -11,6 +11,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 _MOST_SHOWN = 4
+_MOST_FILES = 3  # per remedy
+_MOST_UNUSED = 12
 
 
 @contextmanager
@@ -39,11 +41,9 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         console.print(classes)
     for note in report["notes"]:
         console.print(f"[dim]note:[/] {escape(note)}")
-    for problem in report["problems"]:
-        color = "red" if problem["fatal"] else "yellow"
-        console.print(f"[{color}]●[/] [bold]{escape(problem['file'])}[/]", soft_wrap=True)
-        console.print(f"  {escape(problem['finding'])}", soft_wrap=True)
-        console.print(f"  [dim]→ {escape(problem['remedy'])}[/]", soft_wrap=True)
+    _show_unused(report["unused"], console)
+    for problems in _by_advice(report["problems"]):
+        _show_problems(problems, console)
     if n := len(report["problems"]):
         fatal = sum(problem["fatal"] for problem in report["problems"])
         console.print(f"\n{n} problem(s), {fatal} of them must be fixed before training.")
@@ -53,11 +53,45 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         console.print(f"Contact sheet: {escape(report['sheet'])}", soft_wrap=True)
 
 
+def _show_unused(unused: list[dict[str, Any]], console: Console) -> None:
+    if unused:
+        console.print("[dim]not used:[/]")
+    for each in unused[:_MOST_UNUSED]:
+        files = "" if each["files"] == 1 else f" ({each['files']} files)"
+        remedy = f"; {each['remedy']}" if each["remedy"] else ""
+        console.print(f"  [bold]{escape(each['place'])}[/]{files}: {escape(each['guess'] + remedy)}", soft_wrap=True)
+    if (rest := len(unused) - _MOST_UNUSED) > 0:
+        console.print(f"  and files in {rest} other places (--json lists all)")
+
+
+def _by_advice(problems: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the problems with those of the same remedy together, in order of first appearance."""
+    groups: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+    for problem in problems:
+        groups.setdefault((problem["remedy"], problem["fatal"]), []).append(problem)
+    return list(groups.values())
+
+
+def _show_problems(problems: list[dict[str, Any]], console: Console) -> None:
+    """Print problems with the same remedy: a few files, their number, and the remedy once."""
+    color = "red" if problems[0]["fatal"] else "yellow"
+    for problem in problems[:_MOST_FILES]:
+        console.print(f"[{color}]●[/] [bold]{escape(problem['file'])}[/]", soft_wrap=True)
+        console.print(f"  {escape(problem['finding'])}", soft_wrap=True)
+    if (rest := len(problems) - _MOST_FILES) > 0:
+        console.print(f"  and {rest} more with the same advice (--json lists all)")
+    if problems[0]["remedy"]:
+        console.print(f"  [dim]→ {escape(problems[0]['remedy'])}[/]", soft_wrap=True)
+
+
 def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     left_out = f", {report['left_out']} left out" if report["left_out"] else ""
     yield "cases", f"{report['cases']}{left_out}"
     yield "with mask", str(report["with_mask"])
     yield "without mask", str(report["without_mask"])
+    for name, folders in (("images in", report["image_folders"]), ("masks in", report["mask_folders"])):
+        if folders and list(folders) != ["./"]:
+            yield name, _some(folders)
     if report["spatial_dims"] is not None:
         yield "kind", f"{report['spatial_dims']}D, {report['channels']} channel(s)"
     yield "sizes", _some(report["sizes"])

@@ -10,7 +10,7 @@ from hebbseg.cli.options import Data, Model, OverwriteOption, TrustOption, TtaOp
 from hebbseg.cli.settings_options import takes_settings
 
 
-@takes_settings("label_map", "mask_threshold", "instances", "accelerator")
+@takes_settings("label_map", "mask_threshold", "instances", "images", "masks", "accelerator")
 def evaluate(
     model: Model,
     data: Data,
@@ -44,7 +44,7 @@ def evaluate(
     from hebbseg.cli.models import load_models
     from hebbseg.cli.progress import make_reporter
     from hebbseg.data.sources import open_source
-    from hebbseg.evaluation.evaluate import describe_summary
+    from hebbseg.evaluation.evaluate import describe_classes, describe_summary
     from hebbseg.runs.evaluate import chosen_cases, fitting_source, measure, results_folder, trained_on
 
     (segmenter,) = load_models([model], tta=tta, accelerator=accelerator, trust=trust)
@@ -61,4 +61,5 @@ def evaluate(
         print_json(summary)
     else:
         metrics = f"{folder / 'metrics.csv'}, {folder / 'summary.json'}"
-        show_facts([("result", describe_summary(summary)), ("metrics", metrics), ("figure", str(folder / "worst.png"))])
+        results = [("result", describe_summary(summary)), *describe_classes(summary)]
+        show_facts([*results, ("metrics", metrics), ("figure", str(folder / "worst.png"))])

@@ -30,16 +30,19 @@ TrustOption = Annotated[
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
 
 _NUMBER = r"(\d+\.?\d*|\.\d+)"
-_DURATION = re.compile(rf"(?=.)(?:{_NUMBER}\s*h)?\s*(?:{_NUMBER}\s*m(?:in)?)?\s*(?:{_NUMBER}\s*s?)?", re.IGNORECASE)
+_DURATION = re.compile(rf"(?=.)(?:{_NUMBER}\s*h)?\s*(?:{_NUMBER}\s*m(?:in)?)?\s*(?:{_NUMBER}\s*s)?", re.IGNORECASE)
 
 
 def seconds(text: str) -> float:
-    """Return the seconds in ``"30m"``, ``"1h30m"``, ``"90s"`` or ``"90"``, a value of ``--time-budget``.
+    """Return the seconds in ``"30m"``, ``"1h30m"`` or ``"90s"``, a value of ``--time-budget``.
 
     >>> seconds("1h30m")
     5400.0
     """
-    match = _DURATION.fullmatch(text.strip())
+    given = text.strip()
+    if re.fullmatch(_NUMBER, given) and float(given) > 0:
+        raise HebbsegError(f"--time-budget {given} has no unit. Write {given}s, {given}m or {given}h.")
+    match = _DURATION.fullmatch(given)
     total = sum(unit * float(part or 0) for unit, part in zip((3600, 60, 1), match.groups(), strict=True)) if match else 0.0
     if not 0 < total < math.inf:
         raise HebbsegError(f"--time-budget {text!r} is not a duration. Examples: 90s, 30m, 1h30m.")

@@ -1,5 +1,6 @@
 """hebbseg predict: segmentation masks for new images."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +45,7 @@ def predict(
     the exit code is 1. Uncompressed TIFFs larger than 4096×4096 are streamed from disk to disk if the model was trained with
     --size native --patch HxW.
     """
-    folder = output_folder(out, f"hebbseg predict {model} {images[0]} -o masks/")
+    folder = output_folder(out, shlex.join(["hebbseg", "predict", str(model), images[0], "-o", "masks/"]))
     from hebbseg.cli.models import load_models
     from hebbseg.cli.progress import make_reporter
     from hebbseg.data.io.formats import suffix_of

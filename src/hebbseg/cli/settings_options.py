@@ -31,6 +31,8 @@ FLAGS = {
     "group": (READING, "GROUP"),
     "mask_threshold": (READING, "T"),
     "instances": (READING, None),
+    "images": (READING, "FOLDER"),
+    "masks": (READING, "FOLDER"),
     "size": (IMAGES, "auto|native|HxW[xD]"),
     "patch": (IMAGES, "auto|none|HxW[xD]"),
     "network": (IMAGES, "NAME"),
@@ -42,6 +44,7 @@ FLAGS = {
     "tensorboard": (HARDWARE, None),
 }
 """Setting with an option → its panel in ``--help`` and its metavar (None: the allowed values)."""
+OTHER_SPELLING = {"labelled": ("--labeled",)}
 
 
 def takes_settings(*names: str) -> Callable[[F], F]:
@@ -149,6 +152,7 @@ def _parameter(name: str) -> inspect.Parameter:
     option = typer.Option(
         None,
         f"--{flag}/--no-{flag}" if kind is bool and field.default is None else f"--{flag}",
+        *OTHER_SPELLING.get(name, ()),
         callback=_seconds if in_seconds else None,
         metavar=metavar or "|".join(choices(field.annotation)) or None,
         help=escape(text[0].upper() + text[1:]) + (f" [dim]\\[{default}][/]" if default else ""),

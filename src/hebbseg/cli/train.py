@@ -75,7 +75,7 @@ def train(
 
         typer.echo(method_help(options["method"] or "auto"))
         return
-    folder = output_folder(out, f"hebbseg train {data or 'my_data/'} -o run1")
+    folder = output_folder(out, shlex.join(["hebbseg", "train", data or "my_data/", "-o", "run1"]))
     settings = _settings("train", data, folder, resume, options, more)
     from hebbseg.runs.train import run
 
@@ -86,7 +86,19 @@ def train(
 
 
 @takes_settings(
-    "preset", "seed", "init", "group", "size", "patch", "network", "features", "accelerator", "devices", "num_nodes"
+    "preset",
+    "seed",
+    "init",
+    "group",
+    "images",
+    "masks",
+    "size",
+    "patch",
+    "network",
+    "features",
+    "accelerator",
+    "devices",
+    "num_nodes",
 )
 def pretrain(
     data: DataUnlessResumed = None,
@@ -111,7 +123,7 @@ def pretrain(
     if list_settings:
         _list_settings(data, options, more)
         return
-    folder = output_folder(out, f"hebbseg pretrain {data or 'my_images/'} -o stage1")
+    folder = output_folder(out, shlex.join(["hebbseg", "pretrain", data or "my_images/", "-o", "stage1"]))
     settings = _settings("pretrain", data, folder, resume, options, more)
     from hebbseg.runs.train import pretrain_only
 
@@ -163,13 +175,13 @@ def _settings(
         if "network" not in given and name != "unet" and not name.startswith("monai.networks.nets."):
             raise HebbsegError(
                 f"{folder}: run.json names the network {name!r}, which resuming imports. If you trust this folder, "
-                f"repeat --network {name}."
+                f"repeat --network {shlex.quote(name)}."
             )
         data, given = data or stored_data, stored | given
     if data is None:
         if resume:
             raise HebbsegError(f"{folder}: no run to resume (no run.json). To start a run here, give DATA.")
-        raise HebbsegError(f"Argument DATA is missing. Example: hebbseg {command} my_data/ -o {folder}")
+        raise HebbsegError(f"Argument DATA is missing. Example: hebbseg {command} my_data/ -o {shlex.quote(str(folder))}")
     settings = make_settings(data, given)
     find_place(settings.data.source)  # a typo is reported before torch is imported
     return settings
@@ -196,9 +208,10 @@ def _resumable(command: str, folder: Path) -> "Iterator[Reporter]":
 def _show_run(folder: Path) -> None:
     facts = [("test", "no test cases: the model was not evaluated"), ("model", str(folder / "model.safetensors"))]
     if (folder / "summary.json").is_file():
-        from hebbseg.evaluation.evaluate import describe_summary
+        from hebbseg.evaluation.evaluate import describe_classes, describe_summary
 
-        facts[0] = ("test", describe_summary(json.loads((folder / "summary.json").read_text(encoding="utf-8"))))
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        facts[:1] = [("test", describe_summary(summary)), *describe_classes(summary)]
         facts.append(("metrics", f"{folder / 'metrics.csv'}, {folder / 'summary.json'}"))
     figures = [path for path in (folder / "progress.png", folder / "figures" / "test.png") if path.is_file()]
     facts.append(("figures", ", ".join(map(str, figures))))

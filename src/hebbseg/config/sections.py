@@ -76,6 +76,10 @@ class DataSettings(Section):
     mask_threshold: float | None = Field(None, description="mask values from this on are foreground, for masks with soft edges")
     label_map: str | None = Field(None, description="classes and their mask values ('background=0;gland=255'), or a JSON file")
     instances: bool | None = Field(None, description="mask values are object ids: all values above 0 form one foreground class")
+    images: str | None = Field(None, description="folder of the images in DATA, by name or path, if it is not recognized")
+    masks: str | None = Field(
+        None, description="folder of the masks in DATA, by name or path, if it is not recognized or not unique; none: no masks"
+    )
     size: Annotated[Sizes | Literal["auto", "native"], BeforeValidator(as_numbers)] = Field(
         "auto",
         description="size of images in training and in metrics (predicted masks have the original size); auto: 128x128 in 2D, "

@@ -93,9 +93,10 @@ FLAT_NAMES = _flat_names()
 
 OLD_NAMES = {
     "normalise": "normalize", "centre": "center", "standardise": "standardize", "optimiser": "optimizer",
-    "pretrain_optimiser": "pretrain_optimizer",
+    "pretrain_optimiser": "pretrain_optimizer", "labeled": "labelled", "labeled_batch": "labelled_batch",
+    "unlabeled_batch": "unlabelled_batch", "unlabeled_pool": "unlabelled_pool",
 }  # fmt: skip
-"""Former spelling of a setting (version 0.1), still accepted → current name."""
+"""Other spelling of a setting (some from version 0.1) → its name."""
 
 
 def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:

@@ -1,31 +1,19 @@
 """Inspection of a data set (``hebbseg check``): its content and every problem with it."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
+from hebbseg.data.findings import CaseFacts, check_areas, check_classes, duplicates, file_of, notes_on, small_area
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
-from hebbseg.data.io.image_file import Header
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import text
-
-
-@dataclass(frozen=True, kw_only=True)
-class CaseFacts:
-    """Properties of one case. ``usable`` is the case without an unreadable mask, or None if the image is unreadable."""
-
-    case: Case
-    usable: Case | None
-    problems: tuple[Problem, ...]
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    digest: bytes = b""
-    pixels: tuple[int, ...] | None = None
+from hebbseg.data.sources.patients import propose_groups
+from hebbseg.data.sources.unused import Unused, find_unused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +25,7 @@ class Examination:
     classes: tuple[ClassInfo, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    unused: tuple[Unused, ...] = ()
 
     @property
     def usable(self) -> tuple[Case, ...]:
@@ -67,15 +56,18 @@ def examine(
         facts.append(fact)
         if on_case is not None:
             on_case()
-    problems = [*source.problems, *found, *(problem for fact in facts for problem in fact.problems), *_duplicates(facts)]
+    problems = [*source.problems, *found, *(problem for fact in facts for problem in fact.problems), *duplicates(facts)]
     if masks:
-        problems += list(_check_classes(source, facts, classes, problems))
+        problems += [*check_classes(source, facts, classes, problems), *check_areas(source, facts)]
+    if (proposal := propose_groups([fact.case for fact in facts], source.name)) is not None:
+        problems.append(proposal)
     return Examination(
         source=source,
         facts=tuple(facts),
         classes=classes,
         problems=tuple(dict.fromkeys(problems)),
-        notes=tuple(_notes(source, facts)),
+        notes=tuple(notes_on(source, facts)),
+        unused=tuple(_unused(source, problems)),
     )
 
 
@@ -114,11 +106,19 @@ def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFa
         dtype=str(image.dtype),
         digest=hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest(),
         pixels=pixels,
+        area=None if mask is None else small_area(mask),
     )
 
 
+def _unused(source: Source, problems: Sequence[Problem]) -> list[Unused]:
+    if not isinstance(source, FileSource) or not source.lists_unused:
+        return []
+    used = {path for case in source.cases for path in (*case.image, *(case.mask or ()))}
+    return find_unused(source.root, used, {problem.file for problem in problems})
+
+
 def _check_values(image: np.ndarray, case: Case) -> Iterator[Problem]:
-    name = _file(case)
+    name = file_of(case)
     if image.dtype.kind == "f" and not np.isfinite(image).all():
         n = int((~np.isfinite(image)).sum())
         yield Problem(name, f"NaN or infinite values in {n} pixel(s)", "Replace them with finite values.", fatal=True)
@@ -137,66 +137,3 @@ def _check_geometry(source: Source, case: Case) -> Iterator[Problem]:
             f"origin, orientation or spacing differs from {case.image[0].name}; voxels are matched by index",
             "Check the contact sheet. If the mask is misplaced, resample it onto the grid of its image.",
         )
-
-
-def _duplicates(facts: Sequence[CaseFacts]) -> Iterator[Problem]:
-    first: dict[tuple[bytes, tuple[int, ...]], Case] = {}
-    for fact in facts:
-        if fact.usable is None:
-            continue
-        twin = first.setdefault((fact.digest, fact.shape), fact.case)
-        if twin is not fact.case:
-            yield Problem(
-                _file(fact.case),
-                f"identical to {_file(twin)}",
-                "Remove one of them, or give both the same --group. Otherwise a training image may also be a test image.",
-            )
-
-
-def _check_classes(
-    source: Source, facts: Sequence[CaseFacts], classes: Sequence[ClassInfo], known: Sequence[Problem]
-) -> Iterator[Problem]:
-    counted = [fact.pixels for fact in facts if fact.pixels is not None]
-    if not counted:
-        if facts and not any(problem.fatal for problem in known):
-            remedy = "Add masks for a few images to train a segmenter. Pre-training needs no masks."
-            yield Problem(source.name, "no case has a usable mask", remedy)
-        return
-    pixels = np.asarray(counted).sum(axis=0)
-    if len(classes) > 1 and not pixels[1:].any():
-        remedy = "Check how the masks were exported. Training needs masks with foreground."
-        yield Problem(source.name, f"all {len(counted)} masks are empty (only {classes[0].name})", remedy, fatal=True)
-        return
-    for c in classes[1:]:
-        if not pixels[c.index]:
-            finding = f"no mask contains class {c.index} ({c.name}, value {c.value})"
-            yield Problem(source.name, finding, "Check the label map, or remove the class from it.")
-
-
-def _notes(source: Source, facts: Sequence[CaseFacts]) -> list[str]:
-    """Return conversions and properties worth knowing that need no action."""
-    notes = []
-    if isinstance(source, FileSource):
-        headers = [header for header in source.headers.values() if isinstance(header, Header)]
-        gray = sum(header.channels == 1 for header in headers)
-        if gray and source.channels == 3:
-            notes.append(f"{gray} grayscale image(s) are converted to RGB to match the color images")
-        if alpha := sum(header.opacity for header in headers):
-            notes.append(f"{alpha} image(s) have an alpha channel, which is ignored")
-    sides: dict[str, set[str]] = {}
-    for case in source.cases:
-        if case.group is not None and case.subset is not None:
-            sides.setdefault(case.group, set()).add(case.subset)
-    if both := sum(len(subsets) > 1 for subsets in sides.values()):
-        notes.append(
-            f"in the published split, {both} of {len(sides)} groups (patients) are in both the training and the test set; "
-            "kept as published"
-        )
-    types = Counter(fact.dtype for fact in facts if fact.usable is not None)
-    if len(types) > 1:
-        notes.append("mixed data types: " + ", ".join(f"{n} × {name}" for name, n in types.most_common()))
-    return notes
-
-
-def _file(case: Case) -> str:
-    return text(case.image[0]) if case.image else case.id

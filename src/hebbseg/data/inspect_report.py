@@ -2,12 +2,15 @@
 
 from collections import Counter
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hebbseg.data.cases import DataError, Problem
 from hebbseg.data.inspect import Examination
+from hebbseg.data.sources.files import FileSource
+from hebbseg.data.sources.listing import text
 from hebbseg.errors import HebbsegError
 
 
@@ -43,12 +46,15 @@ def report(examination: Examination) -> dict[str, Any]:
         "groups": len(groups),
         "group_sizes": dict(sorted(groups.items())),
         "subsets": dict(sorted(subsets.items())),
+        "image_folders": _folders(examination, [path for case in usable for path in case.image]),
+        "mask_folders": _folders(examination, [path for case in usable for path in case.mask or ()]),
         "sizes": _counted("×".join(map(str, fact.shape)) for fact in read),
         "spacings_mm": _counted(
             "×".join(f"{step:.4g}" for step in case.spacing_mm) for case in usable if case.spacing_mm is not None
         ),
         "number_types": _counted(fact.dtype for fact in read),
         "notes": list(examination.notes),
+        "unused": [asdict(unused) for unused in examination.unused],
         "problems": [asdict(problem) for problem in examination.problems],
     }
 
@@ -61,6 +67,15 @@ def failed_report(spec: str, error: HebbsegError) -> dict[str, Any]:
         **{"cases": 0, "with_mask": 0, "without_mask": 0, "left_out": 0, "classes": [], "groups": 0},
         "problems": [asdict(replace(problem, fatal=True))],
     }
+
+
+def _folders(examination: Examination, files: list[Path]) -> dict[str, int]:
+    """Return the number of files per folder, relative to a plain folder; empty for other layouts."""
+    source = examination.source
+    if not isinstance(source, FileSource) or not source.lists_unused:
+        return {}
+    parents = (path.parent for path in files)
+    return _counted(text(p.relative_to(source.root) if p.is_relative_to(source.root) else p) + "/" for p in parents)
 
 
 def _counted(values: Any) -> dict[str, int]:

@@ -29,7 +29,7 @@ def evaluate(
     ids: Sequence[str],
     *,
     store: CaseStore | None = None,
-    look: Callable[[np.ndarray, np.ndarray, np.ndarray], None] = lambda image, prediction, target: None,
+    look: Callable[[str, np.ndarray, np.ndarray], None] = lambda case, prediction, target: None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Row], dict[str, Any]]:
     """Predict each case (argmax) at the segmenter's working size and compute its metrics there.
@@ -38,7 +38,7 @@ def evaluate(
 
     Args:
         store: contains these cases, preprocessed for this segmenter; default: they are read from ``source``.
-        look: called with each preprocessed image (C, *S), prediction and target (*S).
+        look: called with each case's id, prediction and target (*S).
         report: called with (cases done, total cases).
     """
     store = store or CaseStore(source=source, preprocessing=segmenter.preprocessing, images=ids, masks=ids)
@@ -52,18 +52,17 @@ def evaluate(
         spacing = _working_spacing(spacings[name], store, name) if in_mm else None
         for row in case_metrics(prediction, target, len(classes), spacing, case=name):
             rows.append(row | {"class_name": classes[row["class"]].name})
-        look(image.numpy(), prediction, target)
+        look(name, prediction, target)
         report(done, len(ids))
-    return rows, summarize(rows, "mm" if in_mm else "px")
+    names = {str(info.index): info.name for info in classes[1:]}
+    return rows, summarize(rows, "mm" if in_mm else "px") | {"class_names": names}
 
 
 def describe_summary(summary: dict[str, Any]) -> str:
     """Return a line of text: percentages, with the half-width of the 90 % interval over cases."""
 
     def share(name: str) -> str:
-        value = summary[name]
-        interval = "" if value["ci90"] is None else f" ± {100 * value['ci90']:.1f}"
-        return f"{100 * value['mean']:.1f}{interval} %"
+        return _percent(summary[name])
 
     unit = summary["unit"]
     return (
@@ -71,6 +70,20 @@ def describe_summary(summary: dict[str, Any]) -> str:
         f"ASD {summary['asd']['mean']:.1f} {unit}, pooled Dice {100 * summary['dice_pooled']:.1f} % "
         f"(n = {summary['n']}, ± 90 % interval over cases)"
     )
+
+
+def describe_classes(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the name and Dice of each foreground class, if there are several."""
+    names = summary.get("class_names", {})  # version 0.2 did not store them
+    blocks = summary["classes"]
+    if len(blocks) < 2:
+        return []
+    return [(f"  {names.get(k) or f'class {k}'}", f"Dice {_percent(block['dice'])}") for k, block in blocks.items()]
+
+
+def _percent(value: dict[str, Any]) -> str:
+    interval = "" if value["ci90"] is None else f" ± {100 * value['ci90']:.1f}"
+    return f"{100 * value['mean']:.1f}{interval} %"
 
 
 def _working_spacing(spacing: tuple[float, ...] | None, store: CaseStore, name: str) -> tuple[float, ...]:

@@ -64,7 +64,7 @@ def find_inputs(specs: Sequence[str], *, leave_out: Path | None = None) -> tuple
     problems: list[Problem] = []
     for spec in specs:
         if not _is_one_image(Path(spec)):
-            source = open_source(spec)
+            source = open_source(spec, masks="none")
             inputs += [_of_case(source, case) for case in source.cases if not _are_results(case, spec, leave_out)]
             problems += source.problems
     if not inputs:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -22,9 +22,10 @@ from hebbseg.networks.factory import as_described, build_network, check_trusted
 from hebbseg.networks.model_file import load_model, save_model
 
 Tta = Literal["none", "flips", "flips+rot"]
+Image = np.ndarray | str | Path
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Predictor:
     """Predicts masks of images of any size.
 
@@ -57,11 +58,30 @@ class Predictor:
     def in_channels(self) -> int:
         return int(self.network_options["in_channels"])
 
-    def predict(self, image: np.ndarray | str | Path) -> np.ndarray:
-        """Return the mask at the size of the image, in the values of the training masks (indices for color masks)."""
-        return user_values(self.probabilities(image).argmax(0).numpy(), self.classes)
+    def __repr__(self) -> str:
+        network = type(self.network).__name__
+        channels = f"{self.in_channels} channel" + ("s" if self.in_channels > 1 else "")
+        names = ", ".join(info.name or str(info.value) for info in self.classes)
+        size = "native size" if self.preprocessing.size is None else "size " + "×".join(map(str, self.preprocessing.size))
+        return f"{type(self).__name__}({network}, {self.spatial_dims}D, {channels}, {size}, classes: {names})"
 
-    def probabilities(self, image: np.ndarray | str | Path) -> Tensor:
+    @overload
+    def predict(self, image: Image) -> np.ndarray: ...
+
+    @overload
+    def predict(self, image: list[Image] | tuple[Image, ...]) -> list[np.ndarray]: ...
+
+    def predict(self, image: Image | list[Image] | tuple[Image, ...]) -> np.ndarray | list[np.ndarray]:
+        """Return the mask at the size of the image, in the values of the training masks (indices for color masks).
+
+        A list of images, which may differ in size, gives the list of their masks.
+        """
+        if isinstance(image, list | tuple) and all(isinstance(each, str | Path | np.ndarray) for each in image):
+            return [self.predict(each) for each in image]
+        one = np.asarray(image) if isinstance(image, list | tuple) else image
+        return user_values(self.probabilities(one).argmax(0).numpy(), self.classes)
+
+    def probabilities(self, image: Image) -> Tensor:
         """Return class probabilities (K, *S) at the size of the image.
 
         Arrays are (*S), (*S, C) or (C, *S); paths are any file that `hebbseg check` can read. Gray and color are converted
@@ -149,7 +169,8 @@ class Predictor:
         if array.ndim != dims + 1:
             raise HebbsegError(
                 f"Image of shape {array.shape}: this model takes {dims} spatial axes and {wanted} channels, "
-                f"{'(H, W), (H, W, C) or (C, H, W)' if dims == 2 else '(D, H, W), (D, H, W, C) or (C, D, H, W)'}."
+                f"{'(H, W), (H, W, C) or (C, H, W)' if dims == 2 else '(D, H, W), (D, H, W, C) or (C, D, H, W)'}. "
+                "Pass several images as a list."
             )
         if len(array) == 4 and wanted == 3:
             array = array[:3]  # without opacity

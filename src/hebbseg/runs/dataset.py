@@ -13,6 +13,8 @@ from hebbseg.data.splits.split import Split, make_split
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
 
+PROBLEMS_SHOWN = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
@@ -30,6 +32,8 @@ def list_cases(settings: DataSettings) -> Source:
         group=settings.group,
         mask_threshold=settings.mask_threshold,
         instances=settings.instances,
+        images=settings.images,
+        masks=settings.masks,
     )
 
 
@@ -54,10 +58,14 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
     if found.fatal:
         raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
     if found.problems:
+        # One problem per remedy, as the same often concerns many files.
+        examples = list({problem.remedy: problem for problem in reversed(found.problems)}.values())[::-1]
         reporter.say(
             f"Found {len(found.problems)} problem(s) in the data; {total - len(found.usable)} of {total} cases are left out. "
-            f"`hebbseg check` lists all. First: {found.problems[0]}"
+            "`hebbseg check` lists all:"
         )
+        for problem in examples[:PROBLEMS_SHOWN]:
+            reporter.say(f"  {problem}")
     return Dataset(source=listed.with_cases(found.usable), store=store)
 
 

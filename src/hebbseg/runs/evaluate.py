@@ -1,11 +1,11 @@
 """Evaluation of a trained model: choice of cases, compatibility checks, result files."""
 
-import heapq
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,10 @@ from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import evaluate
-from hebbseg.evaluation.metrics import dice
+from hebbseg.evaluation.metrics import mean_dice
 from hebbseg.inference.predictor import Predictor
-from hebbseg.reporting.plots.figures import draw_grid
-from hebbseg.reporting.plots.overlay import overlay
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.pictures import Shown, draw_cases
 from hebbseg.runs.provenance import describe_overlap
 
 WORST = 6  # cases in worst.png
@@ -76,7 +75,7 @@ def trained_on(model: Path, cases: Sequence[str]) -> str | None:
     if found is None:
         return None
     path = (model if model.is_dir() else model.parent) / "split.json"
-    remedy = f"; --split {path} evaluates the model's test cases only" if path.is_file() else ""
+    remedy = f"; --split {quote(str(path))} evaluates the model's test cases only" if path.is_file() else ""
     return f"{found}{remedy}."
 
 
@@ -99,30 +98,22 @@ def measure(
     segmenter: Predictor, source: Source, cases: Sequence[str], folder: Path, *, reporter: Reporter, warning: str | None = None
 ) -> dict[str, Any]:
     """Evaluate the cases, write ``metrics.csv``, ``summary.json`` and ``worst.png``, and return the summary."""
-    worst: list[tuple[float, int, np.ndarray]] = []
-    seen = 0
+    worst: list[Shown] = []
+    classes = len(source.classes)
 
-    def look(image: np.ndarray, prediction: np.ndarray, target: np.ndarray) -> None:
-        nonlocal seen
-        found = dice(prediction > 0, target > 0)
-        if len(worst) < WORST or -found > worst[0][0]:
-            entry = (-found, -seen, overlay(image, prediction, target=target))
-            (heapq.heappush if len(worst) < WORST else heapq.heapreplace)(worst, entry)
-        seen += 1
+    def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
+        found = mean_dice(prediction, target, classes)
+        worst.append(Shown(case=case, prediction=prediction, target=target, dice=found))
+        worst.sort(key=lambda shown: shown.dice)
+        del worst[WORST:]
 
     rows, summary = evaluate(
         segmenter, source, cases, look=look, report=lambda done, total: reporter.step("evaluate", done, total, {})
     )
     if warning is not None:
         summary["warning"] = warning
-    shown = sorted(worst, key=lambda entry: entry[:2], reverse=True)
     RunFolder(folder).save_rows("metrics.csv", rows)
-    draw_grid(
-        [picture for _, _, picture in shown],
-        folder / "worst.png",
-        "Worst cases: prediction in yellow, target in blue",
-        [f"{cases[-number]}  Dice {-value:.2f}" for value, number, _ in shown],
-    )
+    draw_cases(source, worst, folder / "worst.png", "Worst cases")
     write_json(folder / "summary.json", summary)
     return summary
 
@@ -146,7 +137,7 @@ def _check_classes(data: Sequence[ClassInfo], model: Sequence[ClassInfo], name: 
     suggested = ";".join(f"{a.name}={_value(b)}" for a, b in zip(model, values, strict=True))
     raise HebbsegError(
         f"The classes of {name} ({_shown(data)}) differ from the model's ({_shown(model)}). If they mean the same, assign "
-        f"mask values to the model's classes, for example --label-map '{suggested}'."
+        f"mask values to the model's classes, for example --label-map {quote(suggested)}."
     )
 
 

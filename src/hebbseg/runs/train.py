@@ -13,17 +13,18 @@ from hebbseg.data.progress import Quiet, Reporter
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import evaluate
+from hebbseg.evaluation.metrics import mean_dice
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import AUTO, auto_method, options_text
 from hebbseg.networks.factory import UNET
 from hebbseg.networks.model_file import save_model
 from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
-from hebbseg.reporting.plots.figures import draw_grid, draw_history
-from hebbseg.reporting.plots.overlay import overlay
+from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.pictures import Shown, draw_cases
 from hebbseg.runs.preflight import check_listed, check_settings, require_classes, require_labelled
 from hebbseg.runs.provenance import overlap_warning
 from hebbseg.runs.stages import Initialize, stage1_session, train_stages
@@ -167,11 +168,12 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 def _test(predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter) -> None:
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
-    pictures: list[np.ndarray] = []
+    shown: list[Shown] = []
 
-    def look(image: np.ndarray, prediction: np.ndarray, target: np.ndarray) -> None:
-        if len(pictures) < PICTURES:
-            pictures.append(overlay(image, prediction, target=target))
+    def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
+        if len(shown) < PICTURES:
+            found = mean_dice(prediction, target, len(dataset.source.classes))
+            shown.append(Shown(case=case, prediction=prediction, target=target, dice=found))
 
     rows, summary = evaluate(
         predictor,
@@ -182,7 +184,7 @@ def _test(predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolde
         report=lambda done, n: reporter.step("test", done, n, {}),
     )
     folder.save_rows("metrics.csv", rows)
-    draw_grid(pictures, folder / "figures" / "test.png", "Test cases: prediction in yellow, target in blue")
+    draw_cases(dataset.source, shown, folder / "figures" / "test.png", "Test cases")
     warning = {name: text for name, text in folder.description().items() if name == "warning"}
     write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes)} | warning)
 

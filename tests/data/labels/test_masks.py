@@ -194,19 +194,45 @@ def test_whole_numbers_stored_as_floats_are_classes(tmp_path: Path):
 
 def test_many_values_ask_whether_they_are_objects(tmp_path: Path):
     path = save(tmp_path / "a.png", blocks(*range(40)))
-    with pytest.raises(DataError, match=r"a\.png: 40 different values.*--instances.*--label-map"):
+    with pytest.raises(DataError, match=r"a\.png: values up to 39.*object numbers.*--instances.*--no-instances.*--label-map"):
         find_rule([path], NOTHING_SAID)
+    with pytest.raises(DataError, match=r"b\.png: 40 different values.*--instances.*--label-map"):
+        find_rule([save(tmp_path / "b.png", np.tile(np.arange(40, dtype=np.uint8), (5, 4)))], NOTHING_SAID)
     rule = MaskOptions(instances=True).rule()
     assert rule is not None
     np.testing.assert_array_equal(read(path, rule), stripes(*range(40)) > 0)
     assert len(find_rule([path], MaskOptions(instances=False)).classes) == 40
 
 
-def test_few_values_that_count_objects_are_hinted_at(tmp_path: Path):
-    paths = [save(tmp_path / f"{n}.png", blocks(*range(n + 1))) for n in (1, 3, 5, 7)]
+def test_few_values_that_number_objects_must_be_confirmed(tmp_path: Path):
+    paths = [save(tmp_path / f"{n}.png", blocks(*range(n + 1))) for n in (1, 3, 5, 11)]
     (problem,) = find_rule(paths, NOTHING_SAID).problems
-    assert "objects rather than classes?" in problem.finding
-    assert "--instances" in problem.remedy
+    assert problem.fatal
+    assert "values up to 11, 1 to 11 of them per mask" in problem.finding
+    assert "--instances" in problem.remedy and "--no-instances" in problem.remedy
+    rule = find_rule(paths, MaskOptions(instances=False))
+    assert (len(rule.classes), rule.problems) == (12, ())
+
+
+def test_an_ignore_value_is_no_class(tmp_path: Path):
+    paths = [save(tmp_path / "a.png", blocks(0, 1, 2, 255)), save(tmp_path / "b.png", blocks(0, 2, 1))]
+    (problem,) = find_rule(paths, NOTHING_SAID).problems
+    assert problem.fatal and "255 beside 0 … 2 in 1 of 2 masks: probably an ignore label" in problem.finding
+    assert "--label-map 'background=0;class 1=1;class 2=2;background=255'" in problem.remedy
+    told = MaskOptions(label_map=parse_label_map("background=0;class 1=1;class 2=2;background=255")).rule()
+    assert told is not None
+    np.testing.assert_array_equal(read(paths[0], told), stripes(0, 1, 2, 0))
+    for given in ("background=0;gland=1;ignore=255", {"background": 0, "gland": 1, "Ignore": 255}):
+        with pytest.raises(HebbsegError, match=r"not a class.*write background=255 instead of [iI]gnore=255"):
+            parse_label_map(given)
+    assert parse_label_map("void=0;gland=1").classes[0].name == "void", "a background of this name is one"
+
+
+def test_two_values_for_one_foreground_are_asked_about(tmp_path: Path):
+    paths = [save(tmp_path / "a.png", blocks(0, 1)), save(tmp_path / "b.png", blocks(0, 255))]
+    (problem,) = find_rule(paths, NOTHING_SAID).problems
+    assert problem.fatal and "foreground is 255 in 1 masks and 1 in 1 others" in problem.finding
+    assert "'background=0;foreground=1;foreground=255'" in problem.remedy
 
 
 def test_all_empty_masks_are_a_fatal_problem(tmp_path: Path):

@@ -16,6 +16,7 @@ import SimpleITK as sitk
 from PIL import Image as Pillow
 
 from hebbseg.data.cases import DataError, Source
+from hebbseg.data.inspect import examine
 from hebbseg.data.io import formats
 from hebbseg.data.sources import open_source
 from hebbseg.errors import HebbsegError
@@ -175,7 +176,8 @@ def test_sides_in_folders(tmp_path: Path):
         ("train/b", "train", False),
         ("val/a", "train", True),
     ]
-    said(source, "preview/all.png", "outside the image and mask folders; skipped")
+    assert not source.problems
+    assert [unused.place for unused in examine(source).unused] == ["preview/all.png"]
 
 
 def test_sides_in_names_of_folders(tmp_path: Path):

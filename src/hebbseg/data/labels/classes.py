@@ -1,10 +1,12 @@
 """Detection of the classes of a data set from its masks."""
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from skimage.measure import label
 
 from hebbseg.data.cases import ClassInfo, DataError, Problem
 from hebbseg.data.io.formats import read_labels
@@ -12,6 +14,7 @@ from hebbseg.data.io.image_file import RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.label_map import BLACK, Value
 from hebbseg.data.labels.masks import USE_THRESHOLD, MaskOptions, MaskRule, hex_colour, pack_colours, unpack_colour
+from hebbseg.data.labels.objects import IGNORE_VALUE, MaskValues, has_ignore_value, number_objects
 
 # A data set with more values needs a label map.
 MAX_DETECTED_CLASSES = 20
@@ -27,6 +30,10 @@ _COLOUR_NAMES: dict[tuple[int, ...], str] = {
 }
 _OBJECTS_OR_CLASSES = (
     "If each object has its own number, pass --instances. If the values are classes, name them with --label-map."
+)
+_OBJECTS = (
+    "Pass --instances to train one foreground class. If the values are classes, pass --no-instances, or name them with "
+    "--label-map."
 )
 
 
@@ -60,6 +67,11 @@ class _Summary:
     lossy: bool = False
     fraction: float | None = None
     palette: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    areas: int | None = None
+
+    @property
+    def foreground(self) -> MaskValues:
+        return MaskValues(values=tuple(sorted(v for v in self.counts if isinstance(v, int) and v > 0)), areas=self.areas)
 
 
 def _summarize(path: Path, read: Callable[[Path], RawMask]) -> _Summary | DataError:
@@ -86,7 +98,10 @@ def _summarize(path: Path, read: Callable[[Path], RawMask]) -> _Summary | DataEr
     palette = {}
     if raw.palette is not None:
         palette = {value: tuple(int(part) for part in raw.palette[value]) for value in numbers if isinstance(value, int)}
-    return _Summary(path=path, counts=numbers, lossy=raw.lossy, palette=palette)
+    areas = None
+    if not raw.lossy and sum(isinstance(value, int) and value > 0 for value in numbers) > 2:
+        areas = int(label(raw.values.astype(np.int64), background=0).max())
+    return _Summary(path=path, counts=numbers, lossy=raw.lossy, palette=palette, areas=areas)
 
 
 def _refuse_soft(summary: _Summary) -> None:
@@ -150,7 +165,7 @@ def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
     notice = Problem(
         str(example),
         f"color masks and no label map; interpreted as {shown}",
-        f"If this is correct, pass --label-map '{shown}'. Otherwise, edit it.",
+        f"If this is correct, pass --label-map {shlex.quote(shown)}. Otherwise, edit it.",
     )
     return MaskRule(classes=classes, index_of={c.value: c.index for c in classes}, problems=(notice,))
 
@@ -159,6 +174,9 @@ def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int,
     values = sorted({value for summary in summaries for value in summary.counts if isinstance(value, int)})
     fullest = max(summaries, key=lambda summary: len(summary.counts))
     limit = 256 if options.instances is False else MAX_DETECTED_CLASSES
+    objects = options.instances is None and number_objects([summary.foreground for summary in summaries])
+    if objects and len(values) > limit:
+        raise DataError(fullest.path, _numbers(values, summaries), _OBJECTS)
     if len(values) > limit:
         raise DataError(
             fullest.path,
@@ -186,14 +204,10 @@ def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int,
                 fatal=True,
             )
         )
-    elif options.instances is None and _look_like_instances(summaries):
-        problems.append(
-            Problem(
-                str(fullest.path),
-                f"values 1 to {values[-1]}, numbered from 1 in each mask: objects rather than classes?",
-                _OBJECTS_OR_CLASSES,
-            )
-        )
+    elif objects:
+        problems.append(Problem(str(fullest.path), _numbers(values, summaries), _OBJECTS, fatal=True))
+    elif has_ignore_value(values):
+        problems.append(_extra_value(values, summaries))
     ordered = [background, *(value for value in values if value != background)]
     names = list(options.names) if len(ordered) == 2 else [options.names[0], *(f"class {v}" for v in ordered[1:])]
     classes = tuple(
@@ -205,15 +219,36 @@ def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int,
     )
 
 
-def _look_like_instances(summaries: Sequence[_Summary]) -> bool:
-    """Return whether every mask numbers its values from 1 without gaps and the largest number varies."""
-    highest = []
-    for summary in summaries:
-        objects = sorted(value for value in summary.counts if isinstance(value, int) and value > 0)
-        if objects != list(range(1, len(objects) + 1)):
-            return False
-        highest.append(len(objects))
-    return max(highest) > 3 and len(set(highest)) > 3
+def _numbers(values: Sequence[int], summaries: Sequence[_Summary]) -> str:
+    counts = sorted(len(summary.foreground.values) for summary in summaries)
+    return (
+        f"values up to {values[-1]}, {counts[0]} to {counts[-1]} of them per mask, each one connected area: object numbers, "
+        "not classes"
+    )
+
+
+def _extra_value(values: Sequence[int], summaries: Sequence[_Summary]) -> Problem:
+    """Return the problem of the value 255 beside 0 … n: another encoding of the foreground, or an ignore label."""
+    with_255 = [summary for summary in summaries if IGNORE_VALUE in summary.counts]
+    others = [f"class {value}={value}" for value in values[1:-1]]
+    if len(values) == 3 and not any(1 in summary.counts for summary in with_255):
+        n = sum(1 in summary.counts for summary in summaries)
+        return Problem(
+            str(with_255[0].path),
+            f"foreground is {IGNORE_VALUE} in {len(with_255)} masks and 1 in {n} others",
+            "If both mean the same, pass --label-map 'background=0;foreground=1;foreground=255'. If they are two classes, name "
+            "them: --label-map 'background=0;NAME=1;OTHER=255'.",
+            fatal=True,
+        )
+    return Problem(
+        str(with_255[0].path),
+        f"value {IGNORE_VALUE} beside 0 … {values[-2]} in {len(with_255)} of {len(summaries)} masks: probably an ignore "
+        "label (pixels that are not annotated)",
+        "Ignore labels are not supported yet. To count these pixels as background, pass --label-map "
+        f"{shlex.quote(';'.join(['background=0', *others, f'background={IGNORE_VALUE}']))}. If {IGNORE_VALUE} is a class, pass "
+        f"--label-map {shlex.quote(';'.join(['background=0', *others, f'NAME={IGNORE_VALUE}']))}.",
+        fatal=True,
+    )
 
 
 def _rgb(colour: tuple[int, ...] | None) -> tuple[int, int, int] | None:

@@ -17,6 +17,7 @@ _HOW = (
     'or as a JSON file {"background": 0, "gland": 255}.'
 )
 BLACK = (0, 0, 0)
+_IGNORE = re.compile(r"ignored?([_ ]?label)?|void", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ def parse_label_map(given: LabelMapGiven) -> LabelMap:
     pairs = _pairs(given)
     if not pairs:
         raise HebbsegError(f"Label map {str(given)!r}: no class found. {_HOW}")
+    _refuse_ignore(pairs, given)
     values = [value for _, value in pairs]
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
@@ -56,6 +58,17 @@ def parse_label_map(given: LabelMapGiven) -> LabelMap:
     first_value = dict(reversed(pairs))
     classes = tuple(ClassInfo(index=i, value=first_value[name], name=name) for i, name in enumerate(names))
     return LabelMap(classes=classes, index_of=index_of)
+
+
+def _refuse_ignore(pairs: list[tuple[str, Value]], given: LabelMapGiven) -> None:
+    for name, value in pairs:
+        if _IGNORE.fullmatch(name) and value not in (0, BLACK):
+            shown = "#" + "".join(f"{part:02x}" for part in value) if isinstance(value, tuple) else value
+            raise HebbsegError(
+                f"Label map {str(given)!r}: {name!r} marks pixels that are not annotated; it is not a class, and ignore labels "
+                f"are not supported yet. To count these pixels as background, write background={shown} instead of "
+                f"{name}={shown}. Otherwise, leave these masks out."
+            )
 
 
 def _pairs(given: LabelMapGiven) -> list[tuple[str, Value]]:

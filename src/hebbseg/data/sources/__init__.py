@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hebbseg.data.cases import DataError, Source
@@ -10,6 +11,7 @@ from hebbseg.data.labels.label_map import LabelMapGiven, parse_label_map
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.archives import is_archive, unpacked
 from hebbseg.data.sources.files import FileSource
+from hebbseg.data.sources.folder import NO_MASKS
 from hebbseg.data.sources.listing import below, text
 from hebbseg.data.sources.tables import with_groups
 from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
@@ -36,6 +38,8 @@ def open_source(
     group: str | None = None,
     mask_threshold: float | None = None,
     instances: bool | None = None,
+    images: str | None = None,
+    masks: str | None = None,
     **phantom_options: Any,
 ) -> Source:
     r"""Open a data set: a folder, a zip archive, a named data set such as ``glas:PATH`` (see `SOURCES`) or ``phantom:NAME``.
@@ -49,24 +53,35 @@ def open_source(
         group: patient of each case: ``"patients.csv:patient"``, or a regular expression on the id, ``"^(p\d+)_"``.
         mask_threshold: mask values at or above it are foreground, for masks with soft edges.
         instances: mask values number objects; every value above 0 is foreground.
+        images: folder of the images in a plain folder, by name or path; default: recognized by its name.
+        masks: folder of the masks in a plain folder, by name or path, or "none"; default: recognized by its name or content.
         phantom_options: options of ``phantom``.
     """
     name, place = _split(spec)
     if name == "phantom":
-        if group is not None or label_map is not None or mask_threshold is not None or instances is not None:
+        given = (group, label_map, mask_threshold, instances, images, None if masks == NO_MASKS else masks)
+        if any(option is not None for option in given):
             raise HebbsegError(f"{str(spec)!r}: options for reading files do not apply to generated data. Remove them.")
         return _function(name)(place, **phantom_options)
     if phantom_options:
         option = next(iter(phantom_options))
-        allowed = ("label_map", "group", "mask_threshold", "instances")
+        allowed = ("label_map", "group", "mask_threshold", "instances", "images", "masks")
         raise HebbsegError(f"Unknown option {option!r} for data {str(spec)!r}. {did_you_mean(option, allowed)}")
     if label_map is not None and (mask_threshold is not None or instances):
         raise HebbsegError("--label-map cannot be combined with --mask-threshold or --instances. Use only one of them.")
-    masks = MaskOptions(
+    options = MaskOptions(
         label_map=None if label_map is None else parse_label_map(label_map), threshold=mask_threshold, instances=instances
     )
     path = _folder(Path(place).expanduser())
-    source: Source = _function(name or _detect(path, str(spec)))(path, masks)
+    folders = {"image_folder": images, "mask_folder": masks}
+    chosen = {option: folder for option, folder in folders.items() if folder is not None}
+    name = name or ("folder" if chosen and masks != NO_MASKS else _detect(path, str(spec)))
+    if name != "folder" and chosen.keys() - ({"mask_folder"} if masks == NO_MASKS else set()):
+        raise HebbsegError(
+            f"--images and --masks name folders of a plain folder, but {str(spec)!r} has the layout {name}. Remove them, or "
+            "pass the plain path."
+        )
+    source: Source = _function(name)(path, options, **(chosen if name == "folder" else {}))
     if group is not None:
         if not isinstance(source, FileSource):
             raise HebbsegError(
@@ -129,7 +144,7 @@ def _detect(path: Path, spec: str) -> str:
             raise DataError(
                 text(path),
                 f"looks like {name} as downloaded",
-                f"Write {name}:{spec}, or folder:{spec} to read it as a plain folder.",
+                f"Write {quote(f'{name}:{spec}')}, or {quote(f'folder:{spec}')} to read it as a plain folder.",
             )
     return "folder"
 

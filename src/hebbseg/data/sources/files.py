@@ -15,6 +15,7 @@ from hebbseg.data.io.image_file import Axes, Header, RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, to_indices, two_classes
+from hebbseg.data.sources.roles import MASK_ENDING
 from hebbseg.errors import HebbsegError
 
 LABELS_KEPT_BYTES = 2**30
@@ -32,6 +33,8 @@ class FileSource:
         cases: the cases, sorted by id.
         problems: problems found while listing the files.
         masks: how to interpret mask values.
+        notes: how the files were understood, where this needs no action.
+        lists_unused: whether `hebbseg.data.inspect` lists the files below ``root`` that are not used.
     """
 
     def __init__(
@@ -42,12 +45,16 @@ class FileSource:
         cases: Sequence[Case],
         problems: Sequence[Problem] = (),
         masks: MaskOptions | None = None,
+        notes: Sequence[str] = (),
+        lists_unused: bool = False,
     ) -> None:
         self.name = name
         self.root = root
         self.cases = tuple(cases)  # needed by `axes` in the next line
         self.cases = tuple(self._with_spacing_in_array_order(case) for case in cases)
         self.masks = masks or MaskOptions()
+        self.notes = tuple(notes)
+        self.lists_unused = lists_unused
         self._listing_problems = tuple(problems)
         self._labels: dict[Path, RawMask] = {}
 
@@ -74,11 +81,10 @@ class FileSource:
         """Mapping of mask values to class indices; reads every mask unless the options define it."""
         if (given := self.masks.rule()) is not None:
             return given
-        labelled = [case.mask for case in self.cases if case.mask]
-        if any(len(files) > 1 for files in labelled):
+        if any(_in_own_folder(case) for case in self.cases):
             # One file per object: nonzero pixels are foreground.
             return MaskRule(classes=two_classes(255, self.masks.names))
-        return find_rule([files[0] for files in labelled], self.masks, self._labels_kept)
+        return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept)
 
     def image(self, case: Case) -> np.ndarray:
         """Return the image, (C, *spatial), in the data type of the file."""
@@ -203,6 +209,13 @@ class FileSource:
             f"mask has size {_times(shape)}, but image {case.image[0].name} has size {_times(header.shape)}{hint}",
             "Export the mask at the size of its image. Masks are not resampled automatically.",
         )
+
+
+def _in_own_folder(case: Case) -> bool:
+    """Return whether the mask consists of several files in a folder named like the image."""
+    if not case.mask or len(case.mask) == 1:
+        return False
+    return MASK_ENDING.sub("", case.mask[0].parent.name) == case.id.rpartition("/")[2]
 
 
 def match_axes_channels_first(array: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:

@@ -7,10 +7,8 @@
 * HDF5 and npz files can contain a ``label`` next to their ``image``.
 """
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -20,143 +18,96 @@ from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import Found, list_images, subfolders, text, visible
+from hebbseg.data.sources.mask_folders import choose_masks
+from hebbseg.data.sources.pairing import pair
+from hebbseg.data.sources.roles import IMAGE_FOLDER, MASK_FOLDER, Roles, find_folders, side_of, sort_out
 from hebbseg.errors import HebbsegError
 
-_MASK_WORDS = "masks?|labels?|annotations?|segmentations?|gt|ground[_ ]?truth"
-IMAGE_FOLDER = re.compile(r"(^|[_\- ])(images?|imgs?)$", re.IGNORECASE)
-MASK_FOLDER = re.compile(rf"(^|[_\- ])({_MASK_WORDS})$", re.IGNORECASE)
-MASK_ENDING = re.compile(rf"[_\-. ]({_MASK_WORDS}|anno|lesion|seg)$", re.IGNORECASE)
-SIDES = {"train": "train", "training": "train", "val": "train", "valid": "train", "validation": "train"}
-SIDES |= {"test": "test", "testing": "test"}
+NO_MASKS = "none"
 _HOLD_BOTH = (".h5", ".hdf5", ".npz")
 _STATE_SPACING = ("nifti", "itk", "tiff")
 
 
-def folder(path: Path, masks: MaskOptions) -> FileSource:
-    """Open a plain folder of images with or without masks."""
+def folder(path: Path, masks: MaskOptions, *, image_folder: str | None = None, mask_folder: str | None = None) -> FileSource:
+    """Open a plain folder of images with or without masks.
+
+    Args:
+        path: the folder.
+        masks: how to interpret mask values.
+        image_folder: folder of the images, by name or path; default: recognized by its name.
+        mask_folder: folder of the masks, by name or path, or "none"; default: recognized by its name, else by its content.
+    """
     root = _root(path)
-    places = [child for child in subfolders(root) if IMAGE_FOLDER.fullmatch(child.name)]
-    # Next to an images folder, ignore everything but masks (previews, overlays).
-    if places:
-        places += [child for child in subfolders(root) if MASK_FOLDER.fullmatch(child.name)]
-    listings = [(place, list_images(place)) for place in places or [root]]
-    problems = [problem for _, listing in listings for problem in listing.problems]
-    found = [_placed(f, place.relative_to(root)) for place, listing in listings for f in listing.found]
-    images, labels, beside = sort_out(found)
-    if beside:
-        problems.append(
-            Problem(
-                text(beside[0].path),
-                f"{len(beside)} file(s) outside the image and mask folders; skipped",
-                "If they are images, move them to images/; otherwise, no action is needed.",
-            )
-        )
-    pairing = pair(images, labels)
+    roles, problems = _roles(root, image_folder, mask_folder)
+    notes: list[str] = []
+    if mask_folder == NO_MASKS:
+        roles.masks[:] = [found for found in roles.masks if found.path not in roles.folder_of]
+    elif mask_folder is None:
+        notes += choose_masks(root, roles)
+    pairing = pair(roles.images, roles.masks)
     problems += pairing.problems
     if not pairing.cases:
         reasons = " ".join(str(problem) for problem in problems[:3])
         raise DataError(
             text(path),
             f"no image found. {reasons}".strip(" ."),
-            f"Put images into {text(root)}/images and masks with matching names into {text(root)}/masks. "
-            f"Supported: {', '.join(FORMATS)} and folders of DICOM slices.",
+            f"Put images into {text(root)}/images and masks with matching names into {text(root)}/masks, or name their folders "
+            f"with --images and --masks. Supported: {', '.join(FORMATS)} and folders of DICOM slices.",
         )
-    cases = with_sides(with_spacing(with_own_labels(pairing.cases)))
-    return FileSource(name=root.resolve().name, root=root, cases=cases, problems=problems, masks=masks)
+    cases = with_spacing(with_own_labels(pairing.cases))
+    if mask_folder == NO_MASKS:
+        cases = [replace(case, mask=None) for case in cases]
+    cases = with_sides(cases, notes)
+    return FileSource(
+        name=root.resolve().name,
+        root=root,
+        cases=cases,
+        problems=problems,
+        notes=[*notes, *pairing.notes],
+        masks=masks,
+        lists_unused=True,
+    )
 
 
-def sort_out(found: Sequence[Found]) -> tuple[list[Found], list[Found], list[Found]]:
-    """Return images, masks and other files by folder and suffix; folder words such as "images" are removed from ids.
-
-    ``train/images/a`` and ``train_masks/a_mask`` become ``train/a`` and ``train/a_mask``.
-    """
-    kinds = [_kind(f) for f in found]
-    ids = {f.id for f in found}
-    ids |= {_bare_id(f, IMAGE_FOLDER) for f, kind in zip(found, kinds, strict=True) if kind == "image"}
-    images: list[Found] = []
-    masks: list[Found] = []
-    loose: list[Found] = []
-    for f, kind in zip(found, kinds, strict=True):
-        if kind == "mask":
-            masks.append(replace(f, id=_bare_id(f, MASK_FOLDER)))
-        elif kind == "image":
-            bare = replace(f, id=_bare_id(f, IMAGE_FOLDER))
-            # images/a_mask.png next to images/a.png is a mask.
-            (masks if MASK_ENDING.search(bare.id) and MASK_ENDING.sub("", bare.id) in ids else images).append(bare)
-        elif MASK_ENDING.search(f.id):
-            masks.append(f)
-        else:
-            loose.append(f)
-    return (images, masks, loose) if images else (loose, masks, [])
+def _roles(root: Path, image_folder: str | None, mask_folder: str | None) -> tuple[Roles, list[Problem]]:
+    """List the files and sort them by role."""
+    images = None if image_folder is None else find_folders(root, image_folder, "--images")
+    masks = None if mask_folder in (None, NO_MASKS) else find_folders(root, str(mask_folder), "--masks")
+    children = subfolders(root)
+    named = [child for child in children if IMAGE_FOLDER.fullmatch(child.name)] if images is None else []
+    places = [root]
+    if named:
+        places = [*named, *([child for child in children if MASK_FOLDER.fullmatch(child.name)] if masks is None else masks)]
+    else:
+        places += [place for place in (*(images or ()), *(masks or ())) if not place.is_relative_to(root)]
+    listings = [(place, list_images(place)) for place in places]
+    problems = [problem for _, listing in listings for problem in listing.problems]
+    found = [_placed(f, place, root) for place, listing in listings for f in listing.found]
+    if named and mask_folder is None:
+        # Other folders may contain the masks. Problems in them do not matter.
+        aside = [child for child in children if child not in places]
+        found += [_placed(f, child, root) for child in aside for f in list_images(child).found]
+    return sort_out(found, image_folders=images, mask_folders=masks), problems
 
 
-def with_sides(cases: Iterable[Case]) -> list[Case]:
+def with_sides(cases: Iterable[Case], notes: list[str] | None = None) -> list[Case]:
     """Set the published split if every case is in a train, val or test folder; val counts as train.
 
     A test folder without masks is not a test set; its images are unlabelled images like the others.
     """
     cases = list(cases)
-    sides = [SIDES.get(case.id.partition("/")[0].lower()) if "/" in case.id else None for case in cases]
+    sides = [side_of(case.id) for case in cases]
     tests = [case for case, side in zip(cases, sides, strict=True) if side == "test"]
-    if None in sides or len(set(sides)) < 2 or not any(case.has_mask for case in tests):
+    if None in sides or len(set(sides)) < 2:
         return cases
+    said = [] if notes is None else notes
+    if not any(case.has_mask for case in tests):
+        said.append(f"the {len(tests)} images of the test folder have no masks and are used as unlabelled training images")
+        return cases
+    said.append(
+        f"the train and test folders are used as the split ({len(tests)} test images); --set test=0.2 draws another one"
+    )
     return [replace(case, subset=side) for case, side in zip(cases, sides, strict=True)]
-
-
-@dataclass
-class Pairing:
-    cases: list[Case] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-
-
-def pair(images: Sequence[Found], masks: Sequence[Found]) -> Pairing:
-    """Match masks to images; report whatever is ambiguous."""
-    result = Pairing()
-    twice = {id for id, n in Counter(found.id for found in images).items() if n > 1}
-    for id in sorted(twice):
-        files = [found.path for found in images if found.id == id]
-        names = ", ".join(text(file.name) for file in files)
-        result.problems.append(
-            Problem(
-                text(files[0]),
-                f"{len(files)} images with the same name ({names}); all skipped",
-                "Keep one of them, or rename them, so that masks can be matched by name.",
-            )
-        )
-    known = {found.id for found in images}
-    short_names = Counter(id.rpartition("/")[2] for id in known)
-    by_short_name = {id.rpartition("/")[2]: id for id in known if short_names[id.rpartition("/")[2]] == 1}
-    whole: dict[str, list[Path]] = {}
-    pieces: dict[str, list[Path]] = {}
-    for mask in masks:
-        owner, is_piece = _owner(mask, known, by_short_name)
-        if owner is None:
-            result.problems.append(
-                Problem(
-                    text(mask.path),
-                    "mask with no matching image; skipped",
-                    "Add the image, or rename the mask like its image. If it is an image, move it to images/.",
-                )
-            )
-        else:
-            (pieces if is_piece else whole).setdefault(owner, []).append(mask.path)
-    for image in images:
-        if image.id in twice:
-            continue
-        candidates = whole.get(image.id, [])
-        mask_files = candidates or pieces.get(image.id, [])
-        if len(candidates) > 1 or (candidates and image.id in pieces):
-            names = ", ".join(text(f.name) for f in [*candidates, *pieces.get(image.id, [])][:4])
-            result.problems.append(
-                Problem(
-                    text(image.path),
-                    f"several masks for one image ({names}); used as an unlabelled image",
-                    "Keep one mask per image, or put one file per object into a folder masks/NAME/.",
-                )
-            )
-            mask_files = []
-        result.cases.append(Case(id=image.id, image=(image.path,), mask=tuple(mask_files) or None))
-    return result
 
 
 def with_own_labels(cases: Iterable[Case]) -> list[Case]:
@@ -190,38 +141,12 @@ def with_spacing(cases: Iterable[Case]) -> list[Case]:
     return [next(read) if states else case for case, states in zip(cases, stating, strict=True)]
 
 
-def _owner(mask: Found, known: set[str], by_short_name: dict[str, str]) -> tuple[str | None, bool]:
-    """Return the id of the matching image, and whether the mask is one object in a folder of several."""
-    bare = MASK_ENDING.sub("", mask.id)
-    for id in (mask.id, bare):
-        if id in known:
-            return id, False
-    parent = mask.parent_id
-    for id in (parent, MASK_ENDING.sub("", parent)):
-        if id in known:
-            return id, True
-    for id in (mask.id, bare):
-        short = id.rpartition("/")[2]
-        if short in by_short_name:
-            return by_short_name[short], False
-    return None, False
-
-
-def _placed(found: Found, place: Path) -> Found:
-    """Return the file with its id relative to the root."""
-    return found if place == Path() else replace(found, id=f"{text(place.as_posix())}/{found.id}")
-
-
-def _kind(found: Found) -> str:
-    folders = found.parent_id.split("/")
-    if any(MASK_FOLDER.search(folder) for folder in folders):
-        return "mask"
-    return "image" if any(IMAGE_FOLDER.search(folder) for folder in folders) else "loose"
-
-
-def _bare_id(found: Found, word: re.Pattern[str]) -> str:
-    folders = [word.sub("", folder) for folder in found.parent_id.split("/")]
-    return "/".join(part for part in [*folders, found.id.rpartition("/")[2]] if part)
+def _placed(found: Found, place: Path, root: Path) -> Found:
+    """Return the file with its id relative to the root; folders elsewhere count as folders in it."""
+    if place == root:
+        return found
+    inside = place.relative_to(root).as_posix() if place.is_relative_to(root) else place.name
+    return replace(found, id=f"{text(inside)}/{found.id}")
 
 
 def _root(path: Path) -> Path:

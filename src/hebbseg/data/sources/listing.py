@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from hebbseg.data.cases import DataError, Problem
 from hebbseg.data.io.formats import is_dicom, stem_of, suffix_of
@@ -73,7 +74,7 @@ def visible(folder: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             kept = [e for e in entries if not e.name.startswith(".") and e.name.lower() not in _JUNK]
     except PermissionError as error:
-        raise DataError(text(folder), "no permission to list this folder", f"Run chmod u+rx {str(folder)!r}") from error
+        raise DataError(text(folder), "no permission to list this folder", f"Run chmod u+rx {quote(str(folder))}") from error
     return sorted(kept, key=lambda entry: entry.name)
 
 

@@ -36,7 +36,7 @@ def nnunet(path: Path, masks: MaskOptions) -> FileSource:
     if masks.rule() is None:
         masks = MaskOptions(label_map=_label_map(description, root / "dataset.json"))
     cases = with_spacing(sorted(cases, key=lambda case: case.id))
-    return FileSource(name=root.resolve().name, root=root, cases=cases, problems=problems, masks=masks)
+    return FileSource(name=root.resolve().name, root=root, cases=cases, problems=problems, masks=masks, lists_unused=True)
 
 
 def _description(path: Path) -> dict[str, Any]:

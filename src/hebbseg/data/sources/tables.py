@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from hebbseg.data.cases import Case
 from hebbseg.data.io.formats import stem_of
@@ -48,7 +49,7 @@ def with_groups(cases: Sequence[Case], group: str, root: Path) -> list[Case]:
     if table.lower().endswith((".csv", ".tsv", ".txt")):
         return _from_table(cases, table, column, root)
     if group.lower().endswith((".csv", ".tsv")):
-        raise HebbsegError(f"--group {group!r} names no column. Write {group + ':patient'!r}.")
+        raise HebbsegError(f"--group {group!r} names no column. Write --group {quote(f'{group}:patient')}.")
     try:
         pattern = re.compile(group)
     except re.error as error:

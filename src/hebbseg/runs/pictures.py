@@ -1,0 +1,65 @@
+"""Pictures of evaluated cases: the original image with the contours of prediction and target."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from hebbseg.data.cases import Source
+from hebbseg.reporting.plots.figures import draw_grid
+from hebbseg.reporting.plots.overlay import overlay
+
+LONGER_SIDE = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """The prediction and target of one case, (*S) class indices at the working size, and the mean Dice of its classes."""
+
+    case: str
+    prediction: np.ndarray
+    target: np.ndarray
+    dice: float
+
+
+def draw_cases(source: Source, shown: Sequence[Shown], path: Path, title: str) -> None:
+    """Draw the cases in their own colors and aspect ratio, each with its name and Dice."""
+    cases = {case.id: case for case in source.cases}
+    classes = len(source.classes)
+    pictures = []
+    for each in shown:
+        image = source.image(cases[each.case])  # (C, *S)
+        size = _display_size(image.shape[1:])
+        prediction, target = (_resized_classes(mask, size, classes) for mask in (each.prediction, each.target))
+        spacing = cases[each.case].spacing_mm if len(size) == 3 else None
+        pictures.append(overlay(_resized_image(image, size), prediction, target=target, spacing=spacing))
+    labels = [f"{each.case}  Dice {each.dice:.2f}" for each in shown]
+    colours = "in yellow" if classes == 2 else "in one color per class"
+    draw_grid(pictures, path, f"{title}: prediction {colours}, target in blue", labels)
+
+
+def _display_size(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the size of an image within the limit, or the size of a volume."""
+    scale = min(1.0, LONGER_SIDE / max(shape))
+    return tuple(max(1, round(n * scale)) for n in shape) if len(shape) == 2 else tuple(shape)
+
+
+def _resized_image(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    if image.shape[1:] == size:
+        return image
+    small = F.interpolate(torch.from_numpy(image.astype(np.float32))[None], size=size, mode="bilinear", antialias=True)[
+        0
+    ].numpy()
+    return small.round().clip(0, 255).astype(np.uint8) if image.dtype == np.uint8 else small
+
+
+def _resized_classes(mask: np.ndarray, size: tuple[int, ...], classes: int) -> np.ndarray:
+    """Return class indices at another size: the class with the largest interpolated share of a pixel."""
+    if mask.shape == size:
+        return mask
+    mode = "bilinear" if len(size) == 2 else "trilinear"
+    shares = F.one_hot(torch.from_numpy(mask.astype(np.int64)), classes).movedim(-1, 0)[None].float()  # (*S) → (1, K, *S)
+    return F.interpolate(shares, size=size, mode=mode, align_corners=False)[0].argmax(0).numpy().astype(np.uint8)
