@@ -48,8 +48,8 @@ def toy(path: Path, *, folds: tuple[int, ...] = (0,)) -> Recipe:
 @pytest.fixture(autouse=True)
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of each run take most of the time of so small a run."""
-    for name in ("draw_history", "draw_grid"):
-        monkeypatch.setattr(f"hebbseg.runs.train.{name}", lambda *_: None)
+    for name in ("train.draw_history", "pictures.draw_grid"):
+        monkeypatch.setattr(f"hebbseg.runs.{name}", lambda *_: None)
 
 
 def run_everything(path: Path, out: Path, *, folds: tuple[int, ...] = (0,)) -> list[GridRun]:

@@ -105,9 +105,9 @@ class Command(TyperCommand):
         except Exception as error:
             flag = str(getattr(error, "option_name", ""))
             if flag and any("--set" in param.opts for param in self.params):
-                from hebbseg.config import FLAT_NAMES, OLD_NAMES
+                from hebbseg.config import FLAT_NAMES, OTHER_NAMES
 
-                if (name := flag.lstrip("-").replace("-", "_")) in {*FLAT_NAMES, *OLD_NAMES}:
+                if (name := flag.lstrip("-").replace("-", "_")) in {*FLAT_NAMES, *OTHER_NAMES}:
                     raise HebbsegError(f"There is no option {flag}. Use --set {name}=VALUE instead.") from None
             raise
 

@@ -11,12 +11,13 @@ from hebbseg.config.sections import (
     current_options,
     former_options,
 )
-from hebbseg.config.settings import FLAT_NAMES, OLD_NAMES, Settings, make_settings, settings_of_run
+from hebbseg.config.settings import FLAT_NAMES, OLD_NAMES, OTHER_NAMES, Settings, make_settings, settings_of_run
 
 __all__ = [
     "AUTO_BATCH",
     "FLAT_NAMES",
     "OLD_NAMES",
+    "OTHER_NAMES",
     "PRESETS",
     "PRETEXT",
     "Accelerator",

@@ -93,10 +93,15 @@ FLAT_NAMES = _flat_names()
 
 OLD_NAMES = {
     "normalise": "normalize", "centre": "center", "standardise": "standardize", "optimiser": "optimizer",
-    "pretrain_optimiser": "pretrain_optimizer", "labeled": "labelled", "labeled_batch": "labelled_batch",
-    "unlabeled_batch": "unlabelled_batch", "unlabeled_pool": "unlabelled_pool",
+    "pretrain_optimiser": "pretrain_optimizer",
 }  # fmt: skip
-"""Other spelling of a setting (some from version 0.1) → its name."""
+"""Former spelling of a setting (version 0.1), still accepted → current name."""
+
+OTHER_NAMES = OLD_NAMES | {
+    "labeled": "labelled", "labeled_batch": "labelled_batch", "unlabeled_batch": "unlabelled_batch",
+    "unlabeled_pool": "unlabelled_pool",
+}  # fmt: skip
+"""Any other spelling that is accepted → current name."""
 
 
 def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
@@ -129,7 +134,7 @@ def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
 def _current_names(options: Mapping[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for old, value in options.items():
-        name = OLD_NAMES.get(old, old)
+        name = OTHER_NAMES.get(old, old)
         if name not in FLAT_NAMES or name == "data":
             raise HebbsegError(f"Unknown option {old!r}. {did_you_mean(old, FLAT_NAMES)}")
         if name == "folds" and value in ("images", "grouped"):

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hebbseg.config import FLAT_NAMES, OLD_NAMES
+from hebbseg.config import FLAT_NAMES, OTHER_NAMES
 from hebbseg.errors import did_you_mean
 
-SETTINGS = frozenset({*FLAT_NAMES, *OLD_NAMES}) - {"data"}
+SETTINGS = frozenset({*FLAT_NAMES, *OTHER_NAMES}) - {"data"}
 Values = dict[str, Any]
 Axes = dict[str, list[Any]]
 
