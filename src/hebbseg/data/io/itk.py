@@ -14,6 +14,16 @@ import SimpleITK as sitk
 
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_values
+from hebbseg.data.io.limits import check_declared
+from hebbseg.data.io.text_headers import check_meta_image, check_nrrd
+
+_CHECKS = {
+    **dict.fromkeys((".mha", ".mhd"), ("MetaImageIO", check_meta_image)),
+    **dict.fromkeys((".nrrd", ".nhdr"), ("NrrdImageIO", check_nrrd)),
+}
+_DICOM = "GDCMImageIO"
+_TRANSFER_SYNTAX = "0002|0010"
+_UNCOMPRESSED = ("1.2.840.10008.1.2", "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.2")
 
 # ITK prints warnings directly to the terminal; errors are raised as exceptions.
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
@@ -82,10 +92,32 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
 
 
 def _reader(path: Path) -> Any:
+    """Return ITK's reader with the header read. Only the parser of this file type can be chosen."""
+    kind, check = _CHECKS.get(path.suffix.lower(), (_DICOM, None))
+    if check is not None:
+        check(path, limited=False)
     reader = sitk.ImageFileReader()
+    reader.SetImageIO(kind)
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
     return reader
+
+
+def _check_size(path: Path, reader: Any, files: list[Path]) -> None:
+    """Raise if the declared size does not fit the file, or is larger than the limit."""
+    shape = (*reader.GetSize(), reader.GetNumberOfComponents(), len(files))
+    dicom = reader.GetImageIO() == _DICOM
+    syntax = reader.GetMetaData(_TRANSFER_SYNTAX) if dicom and reader.HasMetaDataKey(_TRANSFER_SYNTAX) else ""
+    total = sum(file.stat().st_size for file in files)
+    # The data of other formats may be in another file, whose size is checked with the header.
+    packed = dicom and syntax.strip("\0 ") not in _UNCOMPRESSED
+    check_declared(
+        path,
+        shape,
+        bits=8 * sitk.Image([1, 1], reader.GetPixelID(), 1).GetSizeOfPixelComponent() if dicom else 0,
+        file_bytes=total,
+        compressed=packed,
+    )
 
 
 def _slice_distance(first: Any, last: Any, slices: int) -> float:
@@ -102,12 +134,13 @@ def _affine(reader: Any, spacing: Sequence[float]) -> tuple[float, ...]:
 
 
 def _read(path: Path) -> Any:
-    if not path.is_dir():
-        return sitk.ReadImage(str(path))
-    files = _series_files(path)
+    files = _series_files(path) if path.is_dir() else [path]
+    first = _reader(files[0])
+    _check_size(path, first, files)
     if len(files) == 1:
-        return sitk.ReadImage(str(files[0]))
+        return first.Execute()
     reader = sitk.ImageSeriesReader()
+    reader.SetImageIO(_DICOM)
     reader.SetFileNames([str(file) for file in files])
     return reader.Execute()
 
