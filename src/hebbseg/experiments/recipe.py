@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hebbseg.config import FLAT_NAMES, OLD_NAMES
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, did_you_mean, explaining
 
 SETTINGS = frozenset({*FLAT_NAMES, *OLD_NAMES}) - {"data"}
 Values = dict[str, Any]
@@ -161,9 +161,9 @@ def load_recipe(path: Path) -> Recipe:
         hint = did_you_mean(path.name, near) if near else "Recipes are TOML files, as in the folder recipes/ of the repository."
         raise HebbsegError(f"Recipe {path}: {reason}. {hint}") from None
     try:
-        return Recipe(**tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise HebbsegError(f"Recipe {path}: not a valid TOML file ({error}).") from None
+        with explaining(path, "not a valid TOML file", "Fix the file."):
+            content = tomllib.loads(text)
+        return Recipe(**content)
     except ValidationError as error:
         raise HebbsegError(f"Recipe {path}: {_in_words(error)}") from None
 

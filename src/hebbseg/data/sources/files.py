@@ -15,7 +15,7 @@ from hebbseg.data.io.image_file import Axes, Header, RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, to_indices, two_classes
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import HebbsegError, printable
 
 LABELS_KEPT_BYTES = 2**30
 
@@ -29,7 +29,7 @@ class FileSource:
     Args:
         name: name of the data set in reports.
         root: folder of the data set.
-        cases: the cases, sorted by id.
+        cases: the cases, sorted by id; control characters in ids are replaced by their escapes.
         problems: problems found while listing the files.
         masks: how to interpret mask values.
     """
@@ -43,12 +43,14 @@ class FileSource:
         problems: Sequence[Problem] = (),
         masks: MaskOptions | None = None,
     ) -> None:
-        self.name = name
+        self.name = printable(name)
         self.root = root
-        self.cases = tuple(cases)  # needed by `axes` in the next line
-        self.cases = tuple(self._with_spacing_in_array_order(case) for case in cases)
+        named = {printable(case.id): replace(case, id=printable(case.id)) for case in cases}
+        twice = [case for case in cases if named[printable(case.id)].image != case.image]
+        self.cases = tuple(named.values())  # needed by `axes` in the next line
+        self.cases = tuple(self._with_spacing_in_array_order(case) for case in self.cases)
         self.masks = masks or MaskOptions()
-        self._listing_problems = tuple(problems)
+        self._listing_problems = (*problems, *map(_same_name, twice))
         self._labels: dict[Path, RawMask] = {}
 
     @property
@@ -203,6 +205,11 @@ class FileSource:
             f"mask has size {_times(shape)}, but image {case.image[0].name} has size {_times(header.shape)}{hint}",
             "Export the mask at the size of its image. Masks are not resampled automatically.",
         )
+
+
+def _same_name(case: Case) -> Problem:
+    remedy = "Rename the file or folder. In names, line breaks and other control characters are replaced by their escapes."
+    return Problem(printable(case.image[0] if case.image else case.id), "another case has the same name; skipped", remedy)
 
 
 def match_axes_channels_first(array: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
