@@ -119,7 +119,8 @@ def test_weights_that_are_not_numbers_are_neither_saved_nor_loaded(tmp_path: Pat
         load_model(tmp_path / "m.safetensors")
 
 
-UNET = {"name": "unet", "spatial_dims": 2, "in_channels": 3, "out_channels": 2, "options": {"features": [4, 8], "norm": "batch"}}
+OPTIONS = {"features": [4, 8], "norm": "batch"}
+UNET = {"name": "unet", "spatial_dims": 2, "in_channels": 3, "out_channels": 2, "options": OPTIONS}
 CLASSES = [{"index": 0, "value": 0, "name": "background"}, {"index": 1, "value": 255, "name": "gland"}]
 GOOD = {
     "network": UNET, "preprocessing": {"size": [16, 16], "normalize": "unit"}, "classes": CLASSES, "window": None, "tta": "none"
@@ -127,7 +128,7 @@ GOOD = {
 
 
 def unet(**options: object) -> dict:
-    return {"network": UNET | {"options": UNET["options"] | options}}
+    return {"network": UNET | {"options": OPTIONS | options}}
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,8 @@ def unet(**options: object) -> dict:
         {"network": UNET | {"out_channels": -1}}, {"network": UNET | {"spatial_dims": "2"}}, {"network": UNET | {"more": 1}},
         {"classes": 5}, {"classes": [1, 2]}, {"classes": CLASSES[:1]}, {"classes": CLASSES[::-1]}, {"classes": {}},
         {"classes": [CLASSES[0], {"index": 1, "value": [1, 2]}]}, {"classes": [CLASSES[0], {"index": 1, "value": 10**30}]},
-        {"preprocessing": {"size": [0, 16], "normalize": "unit"}}, {"preprocessing": {"size": [10**6] * 2, "normalize": "unit"}},
-        {"preprocessing": {"size": [float("nan")] * 2, "normalize": "unit"}}, {"preprocessing": []}, {"window": [16]},
+        *({"preprocessing": {"size": size, "normalize": "unit"}} for size in ([0, 16], [10**6] * 2, [float("nan")] * 2)),
+        {"preprocessing": []}, {"window": [16]},
         {"window": "x"}, {"window": [8, 8, 8]}, {"tta": 3}, {"axes": "zzz"}, {"blend": []},
     ],
     ids=lambda change: str(change)[:60],

@@ -1,12 +1,11 @@
 """Model files: weights and configuration in one safetensors file, without executable code."""
 
-import errno
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -21,11 +20,8 @@ def save_model(path: Path, weights: dict[str, Tensor], description: dict[str, An
     )
     # safetensors rejects tensors that share memory or are not contiguous
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-    try:
-        with replacing(path) as temporary:
-            save_file(tensors, temporary, metadata={"hebbseg": json.dumps(description, sort_keys=True)})
-    except (OSError, SafetensorError) as error:
-        raise HebbsegError(f"{path}: the model could not be written ({write_failure(error)}).") from error
+    with explaining(path, "the model could not be written", "Free disk space, then try again."), replacing(path) as temporary:
+        save_file(tensors, temporary, metadata={"hebbseg": json.dumps(description, sort_keys=True)})
 
 
 def load_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -56,15 +52,10 @@ def compare_shapes(weights: dict[str, Tensor], wanted: dict[str, tuple[int, ...]
     for name in sorted({*weights, *wanted}):
         found = tuple(weights[name].shape) if name in weights else None
         if found != wanted.get(name):
-            expected = f"a network with {wanted[name]}" if name in wanted else "a network without it"
-            raise HebbsegError(f"its weights have {printable(name)} {found or 'missing'}, but its configuration is of {expected}.")
+            theirs = "not in its weights" if found is None else f"{found} in its weights"
+            ours = f"{wanted[name]} in its configuration" if name in wanted else "not in its configuration"
+            raise HebbsegError(f"{printable(name)} is {theirs}, but {ours}. Use an intact copy, or train the model again.")
 
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
-
-
-def write_failure(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "the disk is full"
-    return str(error).splitlines()[0]
