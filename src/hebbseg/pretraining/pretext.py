@@ -46,9 +46,10 @@ def train_pretext(pretext: Pretext, images: Callable[[int], Tensor], *, session:
     # The head is not used; its gradient stays None.
     optimizer = torch.optim.AdamW(module.parameters(), lr=pretext.rate)
     if state is not None:
-        module.load_state_dict(state["pretext"])
-        optimizer.load_state_dict(state["optimizer"])
-        seed, first, history = state["seed"], state["step"], list(state["history"])
+        with session.restoring():
+            module.load_state_dict(state["pretext"])
+            optimizer.load_state_dict(state["optimizer"])
+            seed, first, history = state["seed"], int(state["step"]), list(state["history"])
     every = max(1, pretext.steps // ROWS)
     with without_dropout(module):
         for step in range(first, pretext.steps):
