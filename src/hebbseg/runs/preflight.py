@@ -67,16 +67,16 @@ def _check_forward(settings: Settings, source: Source) -> None:
 
 def _check_small(settings: Settings, source: Source) -> None:
     """Raise if the norm layers of the UNet cannot train on an image, as a level would have a single value per channel."""
-    data, levels = settings.data, len(settings.network.features)
+    data, dims, levels = settings.data, source.spatial_dims, len(settings.network.features)
     if isinstance(data.size, tuple):
-        sizes = {tuple(for_all_axes(data.size, source.spatial_dims))}
-    elif data.size == "auto" and source.spatial_dims == 2:
+        sizes = {data.size * dims if len(data.size) == 1 else data.size}
+    elif data.size == "auto" and dims == 2:
         return
     else:
         headers = source.headers.values() if isinstance(source, FileSource) else ()
         sizes = {header.shape for header in headers if isinstance(header, Header)}
     if isinstance(data.patch, tuple):
-        patch = for_all_axes(data.patch, source.spatial_dims)
+        patch = data.patch * dims if len(data.patch) == 1 else data.patch
         sizes = {tuple(min(a, b) for a, b in zip(size, patch, strict=True)) for size in sizes}
     small = [size for size in sizes if max(size) <= 2 ** (levels - 1)]
     if not small:

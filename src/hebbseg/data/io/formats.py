@@ -18,6 +18,7 @@ import numpy as np
 
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import ClassInfo, DataError
+from hebbseg.data.io.dicom_elements import has_signature
 from hebbseg.data.io.image_file import Axes, FileType, Header, Image, RawMask
 from hebbseg.data.io.limits import EXPORT_AGAIN, check_header, check_image
 from hebbseg.errors import HebbsegError, explaining
@@ -134,8 +135,7 @@ def _kind(path: Path) -> str:
 
 def is_dicom(path: Path) -> bool:
     """Return whether a file has the DICOM signature after its preamble."""
-    with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
+    return has_signature(path)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import numpy as np
 import SimpleITK as sitk
 
 from hebbseg.data.cases import ClassInfo, DataError
+from hebbseg.data.io.dicom_elements import check_dicom, has_signature
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_values
 from hebbseg.data.io.limits import check_declared
 from hebbseg.data.io.text_headers import check_meta_image, check_nrrd
@@ -96,6 +97,8 @@ def _reader(path: Path) -> Any:
     kind, check = _CHECKS.get(path.suffix.lower(), (_DICOM, None))
     if check is not None:
         check(path, limited=False)
+    else:
+        check_dicom(path)
     reader = sitk.ImageFileReader()
     reader.SetImageIO(kind)
     reader.SetFileName(str(path))
@@ -147,7 +150,11 @@ def _read(path: Path) -> Any:
 
 def _series_files(folder: Path) -> list[Path]:
     """Return the slices of a folder's DICOM series in spatial order."""
-    series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
+    files = sorted(entry for entry in folder.iterdir() if entry.is_file() and (_is_slice(entry) or has_signature(entry)))
+    damaged = [entry for entry in files if not _is_intact(entry)]
+    if damaged and len(damaged) < len(files):
+        raise _not_a_slice(damaged[0], len(damaged), len(files))
+    series = () if damaged else sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
     if not series:
         raise DataError(folder, "no readable DICOM slice in this folder", "Export the series again, one series per folder.")
     if len(series) > 1:
@@ -155,12 +162,24 @@ def _series_files(folder: Path) -> list[Path]:
     names = sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), series[0])
     unread = sorted({entry.name for entry in folder.iterdir() if _is_slice(entry)} - {Path(n).name for n in names})
     if unread:
-        raise DataError(
-            folder / unread[0],
-            f"not a readable slice of the DICOM series ({len(unread)} of {len(names) + len(unread)} files)",
-            "Copy or export the file again. If it does not belong to the series, remove it.",
-        )
+        raise _not_a_slice(folder / unread[0], len(unread), len(names) + len(unread))
     return [Path(name) for name in names]
+
+
+def _is_intact(path: Path) -> bool:
+    try:
+        check_dicom(path)
+    except DataError:
+        return False
+    return True
+
+
+def _not_a_slice(path: Path, count: int, total: int) -> DataError:
+    return DataError(
+        path,
+        f"not a readable slice of the DICOM series ({count} of {total} files)",
+        "Copy or export the file again. If it does not belong to the series, remove it.",
+    )
 
 
 def _is_slice(entry: Path) -> bool:
