@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from hebbseg.data.labels.label_map import parse_label_map
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.archives import unpacked
 from hebbseg.data.splits.split import Split, make_split
+from hebbseg.errors import HebbsegError
 from hebbseg.experiments.recipe import load_recipe
 from tests.data.trees import glas_tree, hmeps_tree, plain_folder
 
@@ -42,7 +44,7 @@ class Kind:
     name: str
     suffix: str
     contents: tuple[bytes, ...]
-    read: Callable[[Path], None]
+    read: Callable[[Path], object]
 
 
 def corpus(folder: Path) -> list[Kind]:
@@ -98,8 +100,6 @@ def _texts(folder: Path) -> list[Kind]:
         for target, spec in tables
     ]
     with tempfile.TemporaryFile() as file:
-        import zipfile
-
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as zipped:
             for path in sorted(plain.rglob("*.png")):
                 zipped.write(path, path.relative_to(plain))
@@ -107,9 +107,7 @@ def _texts(folder: Path) -> list[Kind]:
         kinds.append(Kind(name="zip", suffix=".zip", contents=(file.read(),), read=archive))
     for name, reader in (("map.json", parse_label_map), ("split.json", Split.load), ("recipe.toml", load_recipe)):
         content = (folder / name).read_bytes()
-        kinds.append(
-            Kind(name=name, suffix=Path(name).suffix, contents=(content,), read=lambda path, read=reader: (read(path), None)[1])
-        )
+        kinds.append(Kind(name=name, suffix=Path(name).suffix, contents=(content,), read=reader))
     return kinds
 
 
@@ -120,8 +118,6 @@ def _kind(folder: Path, suffix: str, read: Callable[[Path], None]) -> Kind:
 
 def _read_image(path: Path) -> None:
     """Read header, image and mask; the image even if the header is refused."""
-    from hebbseg.errors import HebbsegError
-
     errors = []
     for read in (read_header, read_image, read_labels):
         try:
@@ -163,7 +159,7 @@ def model_kinds(folder: Path) -> list[Kind]:
             name=name,
             suffix=Path(name).suffix,
             contents=((folder / name).read_bytes(),),
-            read=lambda path, read=read: (read(path), None)[1],
+            read=read,
         )
         for name, read in readers.items()
     ]

@@ -187,6 +187,27 @@ def test_small_files_do_not_fill_the_memory(tmp_path: Path, suffix: str) -> None
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
 
 
+@pytest.mark.parametrize(
+    ("tag", "value"),
+    [
+        (b"\x28\x00\x10\x00", b"\xff\xff\xff\x70"),
+        (b"\x02\x00\x02\x00", b"UK"),
+        (b"\x02\x00\x02\x00", b"in"),
+        (b"DICM", b"\x12"),
+    ],
+)
+def test_lengths_and_types_of_dicom_elements_are_checked_before_gdcm(tmp_path: Path, tag: bytes, value: bytes) -> None:
+    path = tmp_path / "a.dcm"
+    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((16, 16), np.uint16)), str(path))
+    assert read_image(path).shape == (16, 16)
+    content = bytearray(path.read_bytes())
+    at = content.index(tag) + 4
+    content[at : at + len(value)] = value
+    path.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"a\.dcm: truncated, damaged .*element"):
+        read_image(path)
+
+
 def test_the_limit_of_pixels_is_stated_and_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.zeros((20, 30), np.uint8))
     monkeypatch.setenv("HEBBSEG_MAX_PIXELS", "599")

@@ -13,6 +13,8 @@ _ITEM, _ITEM_END, _SEQUENCE_END = (0xFFFE, 0xE000), (0xFFFE, 0xE00D), (0xFFFE, 0
 _TRANSFER_SYNTAX = (0x0002, 0x0010)
 _IMPLICIT, _BIG_ENDIAN, _DEFLATED = "1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99"
 _LONG_VR = {b"OB", b"OD", b"OF", b"OL", b"OV", b"OW", b"SQ", b"SV", b"UC", b"UN", b"UR", b"UT", b"UV"}
+_VR = _LONG_VR | {b"AE", b"AS", b"AT", b"CS", b"DA", b"DS", b"DT", b"FD", b"FL", b"IS", b"LO", b"LT", b"PN", b"SH", b"SL"}
+_VR |= {b"SS", b"ST", b"TM", b"UI", b"UL", b"US"}
 _MAX_DEPTH = 20
 _MAX_ELEMENTS = 1_000_000
 
@@ -62,10 +64,11 @@ class _Elements:
         syntax = ""
         while self.file.tell() + 8 <= self.size:
             start = self.file.tell()
-            tag, length, _ = self._header(self.size)
-            if tag[0] != 0x0002:
+            if self.file.read(2) != b"\x02\x00":
                 self.file.seek(start)
                 break
+            self.file.seek(start)
+            tag, length, _ = self._header(self.size)
             if tag == _TRANSFER_SYNTAX:
                 syntax = self.file.read(min(length, 64)).decode("ascii", "replace").strip("\0 ")
                 self.file.seek(-min(length, 64), os.SEEK_CUR)
@@ -121,7 +124,9 @@ class _Elements:
         head = self.file.read(8)
         tag = self._number(head[:2]), self._number(head[2:4])
         representation, length = b"", self._number(head[4:8])
-        if self.explicit and tag[0] != 0xFFFE and head[4:6].isalpha() and head[4:6].isupper():
+        if self.explicit and tag[0] != 0xFFFE:
+            if head[4:6] not in _VR:
+                raise _Damaged(f"element {tag[0]:04x},{tag[1]:04x} at byte {start} has an unknown type {head[4:6]!r}")
             representation, length = head[4:6], self._number(head[6:8])
             if representation in _LONG_VR:
                 length = self._number(self.file.read(4))
