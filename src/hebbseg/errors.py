@@ -27,12 +27,17 @@ class FileError(HebbsegError):
     """An error about a file: what was found in it, and what to do."""
 
     def __init__(self, file: str | Path, finding: str, remedy: str) -> None:
-        self.file, self.finding, self.remedy = printable(file), finding, remedy
-        super().__init__(f"{self.file}: {finding}. {remedy}")
+        self.file, self.finding, self.remedy = printable(file), _shortened(finding), _shortened(remedy)
+        super().__init__(f"{self.file}: {self.finding}. {self.remedy}")
 
     def __reduce__(self) -> tuple[type["FileError"], tuple[str, str, str]]:
         # Pickling (for worker processes) rebuilds an exception from the arguments of its constructor.
         return type(self), (self.file, self.finding, self.remedy)
+
+
+def _shortened(text: str, most: int = 1000) -> str:
+    """Return a text without its middle if it is long; values of damaged files can have any length."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 @contextmanager
@@ -93,7 +98,7 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     >>> did_you_mean("uampt", ["uamt", "em"])
     "Did you mean 'uamt'? Allowed: 'em', 'uamt'."
     """
-    names = sorted(allowed)
+    names = sorted(_shortened(name, 80) for name in allowed)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     shown = ", ".join(repr(n) for n in names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")

@@ -194,8 +194,9 @@ class Child:
 
     def ask(self, name: str, seed: int, number: int) -> str:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{name} {seed} {number}\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{name} {seed} {number}\n")
+            self.process.stdin.flush()
         answer = self._line(SECONDS)
         if answer:
             return answer
@@ -222,9 +223,14 @@ class Child:
             return self.process.stdout.readline().strip() if selector.select(seconds) else ""
 
 
-def fuzz(cases: int, seed: int, names: list[str] | None = None) -> tuple[dict[str, collections.Counter[str]], list[str]]:
+def fuzz(
+    cases: int, seed: int, names: list[str] | None = None, child: Child | None = None
+) -> tuple[dict[str, collections.Counter[str]], list[str]]:
     """Return the counts of outcomes by kind, and the cases that are not clean."""
-    child, counts, faults = Child(), {}, []
+    counts: dict[str, collections.Counter[str]] = {}
+    faults: list[str] = []
+    own = child is None
+    child = child or Child()
     chosen = names or child.kinds
     try:
         for place, name in enumerate(chosen):
@@ -235,7 +241,8 @@ def fuzz(cases: int, seed: int, names: list[str] | None = None) -> tuple[dict[st
                 if found != "clean":
                     faults.append(f"{name} {number}: {found}")
     finally:
-        child.stop()
+        if own:
+            child.stop()
     return counts, faults
 
 

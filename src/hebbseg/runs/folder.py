@@ -91,7 +91,10 @@ class RunFolder:
             return None
         stored = self.description()["settings"]
         with explaining(self / "run.json", "its settings are damaged", self._rescue()):
-            return settings_of_run(stored)
+            try:
+                return settings_of_run(stored)
+            except HebbsegError as error:
+                raise FileError(self / "run.json", f"its settings are damaged ({error})", self._rescue()) from error
 
     def still_there(self) -> None:
         """Raise if the folder was deleted or moved since the run started here."""
@@ -139,10 +142,11 @@ class RunFolder:
 
     def checkpoint(self, make: Callable[[], dict[str, Any]], *, every_s: float, now: bool) -> None:
         """Write a checkpoint ``now``, or if the last one is older than ``every_s``."""
-        if self.writes and (now or time.monotonic() - self._last_look >= LOOK_EVERY_S):
+        due = now or time.monotonic() - self._last_checkpoint >= every_s
+        if self.writes and (due or time.monotonic() - self._last_look >= LOOK_EVERY_S):
             self.still_there()
             self._last_look = time.monotonic()
-        if self.writes and (now or time.monotonic() - self._last_checkpoint >= every_s):
+        if self.writes and due:
             save_checkpoint(self / "checkpoint.pt", make() | {"seconds": self.seconds})
             self._last_checkpoint = time.monotonic()
 

@@ -14,6 +14,7 @@ from hebbseg.data.io.limits import EXPORT_AGAIN, check_declared
 
 HEADER_BYTES = 2**20
 LINE_BYTES = 4000  # MetaIO has fixed buffers
+NRRD_FIELD_BYTES = 400  # NrrdIO writes fields into messages of fixed length
 _MAX_NUMBER = 1e30
 
 META_BYTES = {"CHAR": 1, "UCHAR": 1, "SHORT": 2, "USHORT": 2, "INT": 4, "UINT": 4, "LONG": 4, "ULONG": 4}
@@ -175,6 +176,8 @@ def _nrrd_fields(path: Path) -> tuple[dict[str, str], int]:
             name, colon, value = (part.strip() for part in line.partition(":"))
             if not colon:
                 raise _invalid(path, f"{line.strip()[:60]!r} is not a field")
+            if len(line) > NRRD_FIELD_BYTES or not re.fullmatch(r"[a-zA-Z ]+", name):
+                raise _invalid(path, f"{line.strip()[:60]!r} is not a field, or too long")
             if name.lower() in fields:
                 raise _invalid(path, f"{name} is given twice")
             fields[name.lower()] = value
