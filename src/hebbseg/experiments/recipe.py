@@ -161,7 +161,7 @@ def load_recipe(path: Path) -> Recipe:
         hint = did_you_mean(path.name, near) if near else "Recipes are TOML files, as in the folder recipes/ of the repository."
         raise HebbsegError(f"Recipe {path}: {reason}. {hint}") from None
     try:
-        with explaining(path, "not a valid TOML file", "Fix the file."):
+        with explaining(f"Recipe {path}", "not a valid TOML file", "Fix the file."):
             content = tomllib.loads(text)
         return Recipe(**content)
     except ValidationError as error:
