@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # Folder of the real data sets for tests and benchmarks; empty if there is none.
 export HEBBSEG_DATA ?= $(realpath ../shared/data)
 
-.PHONY: demo test check format bench docs clean
+.PHONY: demo test check format bench docs fuzz clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,6 +36,9 @@ bench: $(READY)         ## speed and memory ratios, written to benchmarks/bench.
 
 docs: $(READY)          ## write docs/options.md from the settings; run the examples in the docstrings
 	$(BIN)/python -m docs
+
+fuzz: $(READY)          ## 20,000 mutated files through every reader; SEED=1 draws others
+	$(BIN)/python -m tests.stress.fuzz --cases 20000 --seed $(or $(SEED),0)
 
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

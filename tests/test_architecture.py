@@ -13,7 +13,7 @@ ROOT = Path(hebbseg.__file__).parent
 # Left to right as in CONTRIBUTING.md: a room imports itself and rooms of earlier layers only.
 LAYERS = (
     ("errors",),
-    ("atomic_files", "seeding"),
+    ("atomic_files", "seeding", "text_files"),
     ("data", "hebbian", "networks", "config"),
     ("reporting.plots",),
     ("methods", "inference", "evaluation"),

@@ -2,13 +2,21 @@
 
 import json
 import os
+import platform
+import re
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import FileError, HebbsegError, reason_of
+
+WRITING = ".writing-"
+LITTER_AGE_S = 3600  # of files whose process is unknown
+_HOST = re.sub(r"\W", "_", platform.node())[:40]
 
 
 @contextmanager
@@ -19,19 +27,58 @@ def replacing(path: str | Path) -> Iterator[Path]:
     suffix, for writers that choose the format by it.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    suffix = "".join(path.suffixes[-2:])
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-", suffix=suffix)
-    os.close(handle)
-    temporary = Path(name)
+    temporary: Path | None = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        suffix = "".join(path.suffixes[-2:])
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{WRITING}{owner()}-", suffix=suffix)
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
+    except OSError as error:
+        kept = "The previous file is intact. " if path.exists() else ""
+        remedy = f"{kept}Free disk space or choose another folder, then try again."
+        raise FileError(path, f"could not be written ({reason_of(error)})", remedy) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def owner() -> str:
+    """Return the part of a temporary file's name that tells whether its process still runs."""
+    return f"{_HOST}-{os.getpid()}"
+
+
+def remove_litter(folder: Path, prefix: str = WRITING) -> None:
+    """Remove the temporary files of killed processes in a folder; those of running processes are kept."""
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if entry.name.startswith(prefix) and _is_litter(entry, prefix):
+                (shutil.rmtree if entry.is_dir(follow_symlinks=False) else os.unlink)(entry.path)
+
+
+def is_empty(folder: Path) -> bool:
+    """Return whether a folder contains nothing but temporary files."""
+    return all(entry.name.startswith(WRITING) for entry in folder.iterdir())
+
+
+def _is_litter(entry: "os.DirEntry[str]", prefix: str) -> bool:
+    host, _, rest = entry.name.removeprefix(prefix).partition("-")
+    process = rest.partition("-")[0]
+    if host == _HOST and process.isdecimal():
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            return True
+        except (OSError, OverflowError):  # a process of another user
+            return False
+        return False
+    return time.time() - entry.stat(follow_symlinks=False).st_mtime > LITTER_AGE_S
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -47,6 +94,14 @@ def refuse_unwritable(folder: Path) -> None:
         raise HebbsegError(
             f"{folder}: the folder is not writable ({error.strerror or error}). Choose another folder."
         ) from error
+
+
+def reserve(file: int, size: int) -> None:
+    """Give an open file this size and reserve its disk space; raises an OSError on a full disk."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.truncate(file, size)
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -1,9 +1,13 @@
 """User errors, and lookup of names with suggestions."""
 
+import errno
 import sys
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -19,13 +23,82 @@ class HebbsegError(ValueError):
     """
 
 
+class FileError(HebbsegError):
+    """An error about a file: what was found in it, and what to do."""
+
+    def __init__(self, file: str | Path, finding: str, remedy: str) -> None:
+        self.file, self.finding, self.remedy = printable(file), _shortened(finding), _shortened(remedy)
+        super().__init__(f"{self.file}: {self.finding}. {self.remedy}")
+
+    def __reduce__(self) -> tuple[type["FileError"], tuple[str, str, str]]:
+        # Pickling (for worker processes) rebuilds an exception from the arguments of its constructor.
+        return type(self), (self.file, self.finding, self.remedy)
+
+
+def _shortened(text: str, most: int = 1000) -> str:
+    """Return a text without its middle if it is long; values of damaged files can have any length."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
+@contextmanager
+def explaining(
+    path: str | Path, finding: str, remedy: str, *, error: Callable[[str | Path, str, str], HebbsegError] = FileError
+) -> Iterator[None]:
+    """Convert every exception of reading or writing a file to a `HebbsegError`. This is the only place that does so.
+
+    Args:
+        path: the file.
+        finding: what a decoder's exception means, such as "truncated or damaged"; the exception's text is added.
+        remedy: what the user can do.
+        error: the type to raise.
+    """
+    try:
+        yield
+    except HebbsegError:
+        raise
+    except FileNotFoundError as found:
+        raise error(path, "no such file", "Check the path. If the file was moved, restart the command.") from found
+    except PermissionError as found:
+        raise error(path, "no permission to read or write this file", f"Run chmod u+rw {str(path)!r}") from found
+    except MemoryError as found:
+        raise error(path, "does not fit into memory", "Split it into smaller parts, or use a larger machine.") from found
+    except Exception as found:  # decoders raise many types for damaged files
+        raise error(path, f"{finding} ({reason_of(found)})", remedy) from found
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the text of a foreign exception in one short line."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "the disk is full"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, KeyError):
+        return f"no {error}"
+    return printable(" ".join(str(error).split()))[:200] or type(error).__name__
+
+
+def printable(value: object) -> str:
+    r"""Return a text in one line: invalid bytes become �, and control characters their escapes.
+
+    >>> printable("a\nb")
+    'a\\nb'
+    """
+    return "".join(_PRINTED.get(unicodedata.category(c), str)(c) for c in str(value))
+
+
+_PRINTED: dict[str, Callable[[str], str]] = {
+    **dict.fromkeys(("Cc", "Zl", "Zp"), lambda c: c.encode("unicode_escape").decode()),
+    "Cs": lambda c: "\ufffd",
+}
+
+
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the closest name, then all allowed ones.
 
     >>> did_you_mean("uampt", ["uamt", "em"])
     "Did you mean 'uamt'? Allowed: 'em', 'uamt'."
     """
-    names = sorted(allowed)
+    names = sorted(_shortened(name, 80) for name in allowed)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     shown = ", ".join(repr(n) for n in names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")

@@ -1,9 +1,13 @@
+import contextlib
 import errno
+import json
 import pickle
+import resource
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.errors import HebbsegError
@@ -103,3 +107,60 @@ def test_a_name_in_a_model_executes_nothing(name: str, tmp_path: Path, monkeypat
     with pytest.raises(HebbsegError, match=rf"m.safetensors: .*{name}"):
         Predictor.load("m.safetensors")
     assert not Path("executed").exists()
+
+
+def test_weights_that_are_not_numbers_are_neither_saved_nor_loaded(tmp_path: Path) -> None:
+    weights = {"a": torch.ones(3), "b": torch.tensor([1.0, float("nan"), float("inf")])}
+    with pytest.raises(HebbsegError, match=r"m\.safetensors: 2 of 3 weights of b are NaN or infinite.*not written"):
+        save_model(tmp_path / "m.safetensors", weights, {})
+    assert not (tmp_path / "m.safetensors").exists()
+    save_file(weights, tmp_path / "m.safetensors", metadata={"hebbseg": "{}"})
+    with pytest.raises(HebbsegError, match=r"m\.safetensors: 2 of 3 weights of b are NaN or infinite"):
+        load_model(tmp_path / "m.safetensors")
+
+
+OPTIONS = {"features": [4, 8], "norm": "batch"}
+UNET = {"name": "unet", "spatial_dims": 2, "in_channels": 3, "out_channels": 2, "options": OPTIONS}
+CLASSES = [{"index": 0, "value": 0, "name": "background"}, {"index": 1, "value": 255, "name": "gland"}]
+GOOD = {
+    "network": UNET, "preprocessing": {"size": [16, 16], "normalize": "unit"}, "classes": CLASSES, "window": None, "tta": "none"
+}  # fmt: skip
+
+
+def unet(**options: object) -> dict:
+    return {"network": UNET | {"options": OPTIONS | options}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        unet(dropout=5), unet(dropout="x"), unet(features=[4.5, 8]), unet(features=[30_000, 30_000]), unet(features=[4] * 1000),
+        unet(features=7), unet(seed=2**200), unet(norm="layer"), unet(surprise=1), {"network": []}, {"network": 7},
+        {"network": UNET | {"name": 5}}, {"network": UNET | {"options": 5}}, {"network": UNET | {"in_channels": 10**9}},
+        {"network": UNET | {"out_channels": -1}}, {"network": UNET | {"spatial_dims": "2"}}, {"network": UNET | {"more": 1}},
+        {"classes": 5}, {"classes": [1, 2]}, {"classes": CLASSES[:1]}, {"classes": CLASSES[::-1]}, {"classes": {}},
+        {"classes": [CLASSES[0], {"index": 1, "value": [1, 2]}]}, {"classes": [CLASSES[0], {"index": 1, "value": 10**30}]},
+        *({"preprocessing": {"size": size, "normalize": "unit"}} for size in ([0, 16], [10**6] * 2, [float("nan")] * 2)),
+        {"preprocessing": []}, {"window": [16]},
+        {"window": "x"}, {"window": [8, 8, 8]}, {"tta": 3}, {"axes": "zzz"}, {"blend": []},
+    ],
+    ids=lambda change: str(change)[:60],
+)  # fmt: skip
+def test_hostile_metadata_are_refused_before_the_network_is_built(change: dict, tmp_path: Path) -> None:
+    weights = UNet(in_channels=3, out_channels=2, features=(4, 8), norm="batch", seed=0).state_dict()
+    save_file(weights, tmp_path / "good.safetensors", metadata={"hebbseg": json.dumps(GOOD)})
+    assert Predictor.load(tmp_path / "good.safetensors").spatial_dims == 2
+    save_file(weights, tmp_path / "bad.safetensors", metadata={"hebbseg": json.dumps(GOOD | change)})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(HebbsegError, match=r"bad\.safetensors: "):
+        Predictor.load(tmp_path / "bad.safetensors")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
+    with contextlib.suppress(HebbsegError):
+        check_weights(tmp_path / "bad.safetensors", UNET)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "7", "{", "", '{"network": 1' + "0" * 5000 + "}"], ids=lambda t: t[:9])
+def test_metadata_that_are_no_configuration(text: str, tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path / "bad.safetensors", metadata={"hebbseg": text})
+    with pytest.raises(HebbsegError, match=r"bad\.safetensors: "):
+        Predictor.load(tmp_path / "bad.safetensors")

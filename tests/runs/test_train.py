@@ -36,6 +36,7 @@ TINY = {
     "checkpoint_every_s": 0.0,
 }
 
+STATE = {"stage": "fit", "history": [], "state": {}}
 SMALL = {name: TINY[name] for name in ("labelled", "size", "features", "checkpoint_every_s")}
 
 
@@ -319,8 +320,8 @@ def test_a_further_process_does_not_judge_the_folder(tmp_path: Path) -> None:
     before = (tmp_path / "run" / "run.json").read_bytes()
     late = RunFolder(tmp_path / "run", writes=False)
     assert late.begin(settings, split, resume=False) is None
-    RunFolder(tmp_path / "run").checkpoint(lambda: {"stage": "fit"}, every_s=0, now=True)
-    assert late.begin(settings, split, resume=True) == {"stage": "fit"}
+    RunFolder(tmp_path / "run").checkpoint(lambda: dict(STATE), every_s=0, now=True)
+    assert late.begin(settings, split, resume=True) == STATE
     late.note(status="done")
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
@@ -333,9 +334,9 @@ def test_seconds_are_those_of_all_starts(tmp_path: Path, monkeypatch: pytest.Mon
     for start in range(3):
         folder = RunFolder(tmp_path / "run")
         state = folder.begin(settings, split, resume=start > 0)
-        assert state == ({"stage": "fit"} if start else None)
+        assert state == (STATE if start else None)
         now[0] += 10
-        folder.checkpoint(lambda: {"stage": "fit"}, every_s=0, now=True)
+        folder.checkpoint(lambda: dict(STATE), every_s=0, now=True)
         now[0] += 2  # lost when it is cut
     assert folder.seconds == pytest.approx(10 + 10 + 12)
 

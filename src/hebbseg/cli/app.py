@@ -1,6 +1,8 @@
 """The command line: its commands, errors and exit codes."""
 
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -15,7 +17,7 @@ from hebbseg.cli.predict import predict
 from hebbseg.cli.report import report
 from hebbseg.cli.settings_options import Command, Commands
 from hebbseg.cli.train import pretrain, train
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import HebbsegError, reason_of
 from hebbseg.training.interrupt import Interrupted
 
 app = typer.Typer(
@@ -51,6 +53,7 @@ def options(
 def main() -> None:
     """Run the command line. User errors print one message to stderr and exit with code 2; Ctrl-C exits with 130."""
     keep_freed_memory()
+    signal.signal(signal.SIGTERM, _terminated)
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
@@ -58,9 +61,22 @@ def main() -> None:
     except Interrupted as stop:
         typer.echo(str(stop), err=True)
         sys.exit(130)
-    except HebbsegError as error:
+    except (HebbsegError, OSError, MemoryError) as error:
         if debug:
             raise
         typer.secho("Error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(str(error), err=True)
+        typer.echo(str(error) if isinstance(error, HebbsegError) else _of_machine(error), err=True)
         sys.exit(2)
+
+
+def _of_machine(error: OSError | MemoryError) -> str:
+    """Describe a fault of the machine, not of the input: a full disk, a vanished folder, too little memory."""
+    if isinstance(error, MemoryError):
+        return "The memory does not suffice. Use smaller images, patches or batches."
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{reason_of(error)}. Check disk space, permissions and that the file still exists; --debug shows details."
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    typer.echo("Stopped by SIGTERM.", err=True)
+    sys.exit(128 + number)

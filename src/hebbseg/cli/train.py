@@ -160,14 +160,16 @@ def _settings(
     command: str, data: str | None, folder: Path, resume: bool, options: dict[str, Any], more: list[str] | None
 ) -> "Settings":
     """Return the settings given on the command line, on top of those of a run to resume."""
-    from hebbseg.config import make_settings, settings_of_run
+    from hebbseg.config import make_settings
     from hebbseg.data.sources import find_place
 
     given = _given(options, more)
     if resume and (folder / "run.json").is_file():
         from hebbseg.runs.folder import RunFolder
 
-        stored = settings_of_run(RunFolder(folder).description()["settings"]).flat()
+        begun = RunFolder(folder).begun_with()
+        assert begun is not None
+        stored = begun.flat()
         stored_data = stored.pop("data")
         if "method" in given:
             stored.pop("method_options", None)  # they belong to the stored method

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import FileError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +43,12 @@ class Problem:
         return f"{self.file}: {self.finding}. {self.remedy}"
 
 
-class DataError(HebbsegError):
+class DataError(FileError):
     """A fatal `Problem` as an exception."""
 
-    def __init__(self, file: str | Path, finding: str, remedy: str) -> None:
-        self.problem = Problem(str(file), finding, remedy, fatal=True)
-        super().__init__(str(self.problem))
-
-    def __reduce__(self) -> tuple[type["DataError"], tuple[str, str, str]]:
-        # Pickling (for worker processes) rebuilds an exception from the arguments of its constructor.
-        return type(self), (self.problem.file, self.problem.finding, self.problem.remedy)
+    @property
+    def problem(self) -> Problem:
+        return Problem(self.file, self.finding, self.remedy, fatal=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, did_you_mean, explaining
 from hebbseg.experiments.recipe_parts import (
     Applied,
     Arm,
@@ -198,9 +198,9 @@ def load_recipe(path: Path, options: Applied | None = None) -> Recipe:
         hint = did_you_mean(path.name, near) if near else "Recipes are TOML files, as in the folder recipes/ of the repository."
         raise HebbsegError(f"Recipe {path}: {reason}. {hint}") from None
     try:
-        recipe = Recipe(**tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise HebbsegError(f"Recipe {path}: not a valid TOML file ({error}).") from None
+        with explaining(f"Recipe {path}", "not a valid TOML file", "Fix the file."):
+            content = tomllib.loads(text)
+        recipe = Recipe(**content)
     except ValidationError as error:
         raise HebbsegError(f"Recipe {path}: {_in_words(error)}") from None
     applied = recipe.applied.and_then(options or Applied())

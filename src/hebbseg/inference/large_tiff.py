@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from hebbseg.atomic_files import reserve
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.image_file import Image
 from hebbseg.data.io.tiff_map import ReadPart, map_picture, write_mask_in_tiles, write_picture_in_tiles
@@ -55,7 +56,10 @@ def predict_large(
     with tempfile.TemporaryDirectory(dir=mask.parent, prefix=".predicting-") as scratch:
 
         def mapped(name: str) -> np.ndarray:
-            return np.memmap(Path(scratch) / name, dtype=np.uint8, mode="w+", shape=(height, width))
+            path = Path(scratch) / name
+            with path.open("wb") as file:
+                reserve(file.fileno(), height * width)  # writing to a map on a full disk would end the process
+            return np.memmap(path, dtype=np.uint8, mode="r+", shape=(height, width))
 
         classes, levels = mapped("classes"), None if uncertainty is None else mapped("uncertainty")
         predict_streaming(

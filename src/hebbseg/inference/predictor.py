@@ -1,9 +1,8 @@
 """A trained network with its preprocessing and classes."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import torch
@@ -15,13 +14,13 @@ from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import match_axes, read_image
 from hebbseg.data.io.image_file import Axes, user_values
 from hebbseg.data.preprocessing import Preprocessing
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import FileError, HebbsegError, explaining
+from hebbseg.inference.model_description import ModelDescription, Tta
 from hebbseg.inference.sliding_window import predict_probabilities
 from hebbseg.inference.streaming import Blend
-from hebbseg.networks.factory import as_described, build_network, check_trusted
-from hebbseg.networks.model_file import load_model, save_model
+from hebbseg.networks.factory import as_described, build_network, declared_shapes
+from hebbseg.networks.model_file import compare_shapes, load_model, save_model
 
-Tta = Literal["none", "flips", "flips+rot"]
 Image = np.ndarray | str | Path
 
 
@@ -130,26 +129,27 @@ class Predictor:
         path = Path(path)
         weights, description = load_model(path / "model.safetensors" if path.is_dir() else path)
         try:
-            described = as_described(description["network"])
-            if not trust:
-                check_trusted(described)
-            network = build_network(**described)
-            network.load_state_dict(weights)
-            return cls(
-                network=network.eval(),
-                network_options=described,
-                preprocessing=Preprocessing.from_description(description.get("preprocessing") or description["preparation"]),
-                classes=tuple(ClassInfo(**_class(info)) for info in description["classes"]),
-                window=None if description["window"] is None else tuple(description["window"]),
-                tta=description["tta"],
-                blend=description.get("blend", "gaussian"),
-                axes=description.get("axes", "stored"),
-            )
+            described = ModelDescription.of(description, trust=trust)
+            shapes = declared_shapes(described.network)  # before memory is allocated
+            if shapes is not None:
+                compare_shapes(weights, shapes)
+            network = build_network(**described.network)
+            with explaining(path, "its weights do not fit its configuration", "Use an intact copy, or train the model again."):
+                network.load_state_dict(weights)
+        except FileError:
+            raise
         except HebbsegError as error:
             raise HebbsegError(f"{path}: {error}") from error
-        except (KeyError, TypeError, RuntimeError) as error:
-            message = "the model's configuration is incomplete or does not match its weights"
-            raise HebbsegError(f"{path}: {message} ({error}). Train the model again.") from error
+        return cls(
+            network=network.eval(),
+            network_options=described.network,
+            preprocessing=Preprocessing.from_description(described.preprocessing),
+            classes=described.class_infos,
+            window=described.window,
+            tta=described.tta,
+            blend=described.blend,
+            axes=described.axes,
+        )
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -200,11 +200,3 @@ def _channels_first(array: np.ndarray, dims: int, wanted: int) -> np.ndarray:
     if array.ndim == dims + 1 and array.shape[-1] in {wanted, 1, 3, 4} and array.shape[0] != wanted:
         return np.moveaxis(array, -1, 0)
     return array
-
-
-def _class(info: dict[str, Any]) -> dict[str, Any]:
-    """Return the class with tuples for JSON's lists."""
-    return {
-        key: tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-        for key, value in info.items()
-    }

@@ -175,7 +175,10 @@ def _views(n_axes: int, tta: TestTimeAugmentation) -> list[_View]:
 
 
 def _softmax(network: nn.Module, x: Tensor) -> Tensor:
-    logits = network(x)
+    try:
+        logits = network(x)
+    except ValueError as error:  # of norm layers, if a level has a single value
+        raise HebbsegError(f"The network cannot be applied to an image of {tuple(x.shape[2:])} pixels ({error}).") from error
     found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if not isinstance(logits, Tensor) or logits.shape[:1] + logits.shape[2:] != x.shape[:1] + x.shape[2:]:
         raise HebbsegError(f"The network returned {found} for an input {tuple(x.shape)}; expected logits (B, K, *size).")

@@ -57,6 +57,18 @@ def build_network(
     return network
 
 
+def declared_shapes(described: Mapping[str, Any]) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of the weights of `build_network` without allocating them; None if the network does not allow that."""
+    try:
+        with torch.device("meta"):
+            network = build_network(**described)
+    except HebbsegError as error:
+        if "meta" in str(error):
+            return None
+        raise
+    return {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+
+
 def find_factory(name: str) -> Callable[..., Any]:
     """Return the factory of this name. Imports dotted names, so a name from a file must pass `check_trusted` first."""
     table: dict[str, Any] = {UNET: UNet}
@@ -101,8 +113,12 @@ def default_options(name: str, features: Sequence[int]) -> dict[str, Any]:
 
 def as_described(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of `build_network` from a model file; version 0.1 stored keywords of the UNet and no name."""
+    if not isinstance(found, Mapping) or not isinstance(found.get("options", {}), Mapping):
+        raise HebbsegError("The description of its network is not an object with options.")
     if "name" in found:
-        return dict(found)
+        if not isinstance(found["name"], str):
+            raise HebbsegError(f"The name of its network is {found['name']!r}, not a text.")
+        return {"options": {}, **found}
     shape = ("spatial_dims", "in_channels", "out_channels")
     options = {key: value for key, value in found.items() if key not in shape}
     return {"name": UNET, **{key: found[key] for key in shape if key in found}, "options": options}

@@ -96,9 +96,10 @@ def pretrain(
     session, settings = session or Session(), settings.of_hebbian()
     assert isinstance(settings.epochs, int) and isinstance(settings.rate, float)
     state = session.state
-    history: list[Row] = [] if state is None else list(state["history"])
-    diagnostics = {} if state is None else {n: LayerDiagnostics(**d) for n, d in state["diagnostics"].items()}
-    first_phase = 0 if state is None else state["phase"]
+    with session.restoring():
+        history: list[Row] = [] if state is None else list(state["history"])
+        diagnostics = {} if state is None else {n: LayerDiagnostics(**d) for n, d in state["diagnostics"].items()}
+        first_phase = 0 if state is None else int(state["phase"])
     phases = _phases(network, settings, layers)
     steps = settings.epochs * steps_per_epoch  # of a phase
     with modes_kept(network), without_dropout(network.train()), torch.no_grad():
@@ -109,9 +110,10 @@ def pretrain(
                 optimizer, epoch = _optimizer(plasticity, settings), 0
                 parts: dict[str, Any] = {"network": network, "plasticity": plasticity, "optimizer": optimizer}
                 if state is not None and phase == first_phase:  # replaces the filters normalized on entry
-                    epoch = state["epoch"]
-                    for name, part in parts.items():
-                        part.load_state_dict(state[name])
+                    with session.restoring():
+                        epoch = int(state["epoch"])
+                        for name, part in parts.items():
+                            part.load_state_dict(state[name])
                 while epoch < settings.epochs and not _settled(history, phase, settings):
                     before = [layer.weight.clone() for layer in plasticity.plastic_layers.values()]
                     plasticity.forget_usage()

@@ -130,10 +130,11 @@ def train_pretext(
         if held is not None:
             convergence = Convergence(initial=validation_loss(pretext, held, seed), plateaus=plan.plateaus)
     else:
-        module.load_state_dict(state["pretext"])
-        optimizer.load_state_dict(state["optimizer"])
-        seed, first, history, best = state["seed"], state["step"], list(state["history"]), state["best"]
-        convergence = None if state["convergence"] is None else Convergence(**state["convergence"])
+        with session.restoring():
+            module.load_state_dict(state["pretext"])
+            optimizer.load_state_dict(state["optimizer"])
+            seed, first, history, best = state["seed"], int(state["step"]), list(state["history"]), state["best"]
+            convergence = None if state["convergence"] is None else Convergence(**state["convergence"])
     step = first
     with without_dropout(module):
         while step < plan.steps and not (convergence is not None and convergence.reached):

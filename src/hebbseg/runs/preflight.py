@@ -7,8 +7,10 @@ import torch
 from hebbseg.config import FLAT_NAMES, Settings
 from hebbseg.config.pretrain import PRETEXT
 from hebbseg.data.cases import Source
+from hebbseg.data.io.image_file import Header
 from hebbseg.data.patches import PATCH_3D
 from hebbseg.data.preprocessing import SIZE_2D
+from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.methods import check_method
@@ -67,6 +69,32 @@ def _check_forward(settings: Settings, source: Source) -> None:
     called_layers(network, torch.zeros(2, source.channels, *size), name=settings.network.name, out_channels=2)
 
 
+def _check_small(settings: Settings, source: Source) -> None:
+    """Raise if the norm layers of the UNet cannot train on an image, as a level would have a single value per channel."""
+    data, dims, levels = settings.data, source.spatial_dims, len(settings.network.features)
+    if isinstance(data.size, tuple):
+        sizes = {data.size * dims if len(data.size) == 1 else data.size}
+    elif data.size == "auto" and dims == 2:
+        return
+    else:
+        headers = source.headers.values() if isinstance(source, FileSource) else ()
+        sizes = {header.shape for header in headers if isinstance(header, Header)}
+    if isinstance(data.patch, tuple):
+        patch = data.patch * dims if len(data.patch) == 1 else data.patch
+        sizes = {tuple(min(a, b) for a, b in zip(size, patch, strict=True)) for size in sizes}
+    small = [size for size in sizes if max(size) <= 2 ** (levels - 1)]
+    if not small:
+        return
+    network = build_network(**network_options(settings, source, classes=2), seed=settings.seed)
+    try:
+        network.train()(torch.zeros(1, source.channels, *min(small)))
+    except ValueError as error:
+        raise HebbsegError(
+            f"{source.name}: an image of {'×'.join(map(str, min(small)))} pixels is too small for a UNet of {levels} levels "
+            f"with norm={settings.network.norm} ({error}). Use larger images or a larger size, or fewer features."
+        ) from error
+
+
 def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -> Split:
     """Check everything that depends on file names and headers; return the split, valid if all files can be read.
 
@@ -82,6 +110,8 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
             )
     if settings.network.name != UNET:
         _check_forward(settings, source)
+    else:
+        _check_small(settings, source)
     if not is_initializer(settings.pretrain.init):
         check_weights(Path(settings.pretrain.init), network_options(settings, source, classes=2))
     try:

@@ -47,6 +47,7 @@ def _session(
         save=save,
         report=lambda done, total, row: reporter.step(TITLES[stage], done, total, row),
         request=request,
+        checkpoint=folder / "checkpoint.pt",
     )
 
 

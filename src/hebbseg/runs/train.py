@@ -72,13 +72,14 @@ def run(
         context = RunContext(settings, dataset, split.training, fabric)
         with _stoppable(folder) as request:
             predictor, history = train_stages(context, folder, state, reporter, request, initialize)
-        if fabric.global_rank == 0:
-            predictor.save(folder / "model.safetensors")
-            folder.save_rows("history.csv", history)
-            draw_history(history, folder / "progress.png")
-            if split.test:
-                _test(predictor, dataset, split, folder, reporter)
-            _close(folder)
+            if fabric.global_rank == 0:
+                folder.still_there()
+                predictor.save(folder / "model.safetensors")
+                folder.save_rows("history.csv", history)
+                draw_history(history, folder / "progress.png")
+                if split.test:
+                    _test(predictor, dataset, split, folder, reporter, request)
+                _close(folder)
         fabric.barrier()
     return predictor
 
@@ -166,7 +167,9 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
         raise Interrupted(f"{stop} Everything up to the last checkpoint is saved; continue with --resume.") from None
 
 
-def _test(predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter) -> None:
+def _test(
+    predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None
+) -> None:
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
     shown: list[Shown] = []
 
@@ -175,13 +178,21 @@ def _test(predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolde
             found = mean_dice(prediction, target, len(dataset.source.classes))
             shown.append(Shown(case=case, prediction=prediction, target=target, dice=found))
 
+    def report(done: int, total: int) -> None:
+        reporter.step("test", done, total, {})
+        folder.still_there()
+        if request is not None and request.made and done < total:
+            raise Interrupted(
+                f"Stopped after {done} of {total} test cases. The trained model is {folder / 'model.safetensors'}."
+            )
+
     rows, summary = evaluate(
         predictor,
         dataset.source,
         split.test,
         store=dataset.store.restricted_to(dataset.source, images=split.test, masks=split.test),
         look=look,
-        report=lambda done, n: reporter.step("test", done, n, {}),
+        report=report,
     )
     folder.save_rows("metrics.csv", rows)
     draw_cases(dataset.source, shown, folder / "figures" / "test.png", "Test cases")

@@ -47,7 +47,8 @@ def fit(
     fabric, session = fabric or Fabric(accelerator="cpu", devices=1), session or Session()
     training = _Training(method, settings, fabric, max(1, settings.updates // rows))
     if session.state is not None:
-        training.load_state_dict(session.state)
+        with session.restoring():
+            training.load_state_dict(session.state)
     wrapped, training.optimizer = fabric.setup(_Unconverted(method), training.optimizer)
     method.train()
     numbers = range(training.done, settings.updates)

@@ -5,9 +5,11 @@ first axis if its size is at most 4; a 3D array without one is a volume. Npz and
 ``label``.
 """
 
+import io
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_colours, user_values
+from hebbseg.data.io.limits import check_declared
 from hebbseg.errors import did_you_mean
 
 IMAGE_KEYS = ("image", "img", "data")
@@ -33,7 +36,7 @@ def read_header(path: Path) -> Header:
 
 def read_image(path: Path) -> Image:
     with _stored(path, IMAGE_KEYS) as stored:
-        array = _numbers(stored[()], path)
+        array = _numbers(stored, path)
     axis = _channel_axis(array.shape, path)
     array = array[None] if axis is None else np.moveaxis(array, axis, 0)  # → (C, *spatial)
     return Image(array=np.ascontiguousarray(array), path=path, axes="stored")
@@ -41,7 +44,7 @@ def read_image(path: Path) -> Image:
 
 def read_labels(path: Path) -> RawMask:
     with _stored(path, LABEL_KEYS) as stored:
-        values = _numbers(stored[()], path)
+        values = _numbers(stored, path)
     axis = _channel_axis(values.shape, path)
     if axis is None:
         return RawMask(values=values, axes="stored")
@@ -64,24 +67,73 @@ def has_label(path: Path) -> bool:
     """Return whether an image file contains its mask; reads only the names of the arrays."""
     if path.suffix.lower() in _HDF5:
         with h5py.File(path, "r") as file:
-            return any(key in file for key in LABEL_KEYS)
+            return any(file.get(key, getlink=True) is not None for key in LABEL_KEYS)
     if path.suffix.lower() == ".npz":
         with zipfile.ZipFile(path) as file:
             return any(f"{key}.npy" in file.namelist() for key in LABEL_KEYS)
     return False
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """An array in a file: its shape and type are known, and ``read`` returns its values."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    compressed: bool
+    read: Callable[[], np.ndarray]
+
+
 @contextmanager
-def _stored(path: Path, keys: Sequence[str]) -> Iterator[Any]:
-    """Yield the array of a file, with a shape, not yet read; ``[()]`` reads it."""
+def _stored(path: Path, keys: Sequence[str]) -> Iterator[_Stored]:
+    """Yield the array of a file, not yet read."""
     if path.suffix.lower() == ".npy":
-        yield np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        yield _Stored(shape=array.shape, dtype=array.dtype, compressed=False, read=lambda: np.array(array))
     elif path.suffix.lower() == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            yield file[_key(path, list(file.keys()), keys)]
+        with zipfile.ZipFile(path) as file:
+            names = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
+            member = f"{_key(path, names, keys)}.npy"
+            with file.open(member) as start:
+                shape, dtype = _npy_header(path, start)
+
+            def read() -> np.ndarray:
+                with file.open(member) as stream:
+                    return np.lib.format.read_array(stream, allow_pickle=False)
+
+            yield _Stored(shape=shape, dtype=dtype, compressed=True, read=read)
     else:
         with h5py.File(path, "r") as file:
-            yield file[_key(path, [name for name in file if isinstance(file[name], h5py.Dataset)], keys)]
+            names = [name for name in file if not _is_inside(file, name) or isinstance(file[name], h5py.Dataset)]
+            name = _key(path, names, keys)
+            dataset = file[name] if _is_inside(file, name) else None
+            if dataset is None or dataset.external or dataset.is_virtual:
+                raise DataError(
+                    path,
+                    f"{name!r} is a link, or its values are in another file",
+                    "Files must contain their arrays. Store the values themselves, for example with h5repack or h5py.",
+                )
+            yield _Stored(shape=dataset.shape or (), dtype=dataset.dtype, compressed=True, read=lambda: dataset[()])
+
+
+def _is_inside(file: Any, name: str) -> bool:
+    """Return whether an entry is stored in this file, and not a link that could point to any file."""
+    return isinstance(file.get(name, getlink=True), h5py.HardLink)
+
+
+def _npy_header(path: Path, stream: Any) -> tuple[tuple[int, ...], np.dtype]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        # numpy would read a header of up to 4 GB.
+        length = stream.read(4)
+        if int.from_bytes(length, "little") > 2**16:
+            raise DataError(path, "header of more than 64 kB", "Store the array again with numpy.savez.")
+        shape, _, dtype = np.lib.format.read_array_header_2_0(io.BytesIO(length + stream.read(2**16)))
+    else:
+        raise DataError(path, f"unsupported version {version} of numpy's format", "Store the array again with numpy.savez.")
+    return shape, dtype
 
 
 def _key(path: Path, names: list[str], keys: Sequence[str]) -> str:
@@ -94,12 +146,13 @@ def _key(path: Path, names: list[str], keys: Sequence[str]) -> str:
     raise DataError(path, f"contains {found} but no {keys[0]!r}", f"Rename the array. {did_you_mean('', keys)}")
 
 
-def _numbers(array: np.ndarray, path: Path) -> np.ndarray:
-    array = np.asarray(array)
+def _numbers(stored: _Stored, path: Path) -> np.ndarray:
+    if stored.dtype.kind not in "buif":
+        raise DataError(path, f"unsupported data type {stored.dtype}", "Store integers or floating-point numbers.")
+    check_declared(path, stored.shape, bits=8 * stored.dtype.itemsize, compressed=stored.compressed)
+    array = np.asarray(stored.read())
     if array.dtype == np.bool_:
         return array.astype(np.uint8)
-    if array.dtype.kind not in "uif":
-        raise DataError(path, f"unsupported data type {array.dtype}", "Store integers or floating-point numbers.")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -18,8 +18,10 @@ import numpy as np
 
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import ClassInfo, DataError
+from hebbseg.data.io.dicom_elements import has_signature
 from hebbseg.data.io.image_file import Axes, FileType, Header, Image, RawMask
-from hebbseg.errors import HebbsegError
+from hebbseg.data.io.limits import EXPORT_AGAIN, check_header, check_image
+from hebbseg.errors import HebbsegError, explaining
 
 # Suffix → module of hebbseg.data.io, imported on first use.
 FORMATS: dict[str, str] = {
@@ -61,12 +63,12 @@ def axes_of(path: str | Path) -> Axes:
 
 def read_header(path: str | Path) -> Header:
     """Return channels, size and spacing, without decoding pixels if the format allows."""
-    return _read(path, lambda kind, file: kind.read_header(file))
+    return _read(path, lambda kind, file: check_header(file, kind.read_header(file)))
 
 
 def read_image(path: str | Path) -> Image:
     """Read an image (a file, or the folder of a DICOM series), channels first, in its own data type."""
-    return _read(path, lambda kind, file: kind.read_image(file))
+    return _read(path, lambda kind, file: check_image(file, kind.read_image(file)))
 
 
 def read_labels(path: str | Path) -> RawMask:
@@ -133,8 +135,7 @@ def _kind(path: Path) -> str:
 
 def is_dicom(path: Path) -> bool:
     """Return whether a file has the DICOM signature after its preamble."""
-    with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
+    return has_signature(path)
 
 
 @contextmanager
@@ -143,15 +144,6 @@ def _explained(path: Path) -> Iterator[None]:
     if not path.exists():
         raise DataError(path, "no such file", "Check the path. If the file was moved, restart the command.")
     if path.is_file() and path.stat().st_size == 0:
-        raise DataError(path, "empty file", "Copy or export it again, or remove it.")
-    try:
+        raise DataError(path, "empty file", EXPORT_AGAIN)
+    with explaining(path, "truncated, damaged or not of the type in its name", EXPORT_AGAIN, error=DataError):
         yield
-    except HebbsegError:
-        raise
-    except PermissionError as error:
-        raise DataError(path, "no permission to read this file", f"Run chmod u+r {str(path)!r}") from error
-    except Exception as error:  # decoders raise many types for damaged files
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(
-            path, f"truncated, damaged or not of the type in its name ({reason})", "Copy or export it again, or remove it."
-        ) from error

@@ -13,7 +13,18 @@ import numpy as np
 import SimpleITK as sitk
 
 from hebbseg.data.cases import ClassInfo, DataError
+from hebbseg.data.io.dicom_elements import check_dicom, has_signature
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_values
+from hebbseg.data.io.limits import check_declared
+from hebbseg.data.io.text_headers import check_meta_image, check_nrrd
+
+_CHECKS = {
+    **dict.fromkeys((".mha", ".mhd"), ("MetaImageIO", check_meta_image)),
+    **dict.fromkeys((".nrrd", ".nhdr"), ("NrrdImageIO", check_nrrd)),
+}
+_DICOM = "GDCMImageIO"
+_TRANSFER_SYNTAX = "0002|0010"
+_UNCOMPRESSED = ("1.2.840.10008.1.2", "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.2")
 
 # ITK prints warnings directly to the terminal; errors are raised as exceptions.
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
@@ -82,10 +93,34 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
 
 
 def _reader(path: Path) -> Any:
+    """Return ITK's reader with the header read. Only the parser of this file type can be chosen."""
+    kind, check = _CHECKS.get(path.suffix.lower(), (_DICOM, None))
+    if check is not None:
+        check(path, limited=False)
+    else:
+        check_dicom(path)
     reader = sitk.ImageFileReader()
+    reader.SetImageIO(kind)
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
     return reader
+
+
+def _check_size(path: Path, reader: Any, files: list[Path]) -> None:
+    """Raise if the declared size does not fit the file, or is larger than the limit."""
+    shape = (*reader.GetSize(), reader.GetNumberOfComponents(), len(files))
+    dicom = reader.GetImageIO() == _DICOM
+    syntax = reader.GetMetaData(_TRANSFER_SYNTAX) if dicom and reader.HasMetaDataKey(_TRANSFER_SYNTAX) else ""
+    total = sum(file.stat().st_size for file in files)
+    # The data of other formats may be in another file, whose size is checked with the header.
+    packed = dicom and syntax.strip("\0 ") not in _UNCOMPRESSED
+    check_declared(
+        path,
+        shape,
+        bits=8 * sitk.Image([1, 1], reader.GetPixelID(), 1).GetSizeOfPixelComponent() if dicom else 0,
+        file_bytes=total,
+        compressed=packed,
+    )
 
 
 def _slice_distance(first: Any, last: Any, slices: int) -> float:
@@ -102,19 +137,24 @@ def _affine(reader: Any, spacing: Sequence[float]) -> tuple[float, ...]:
 
 
 def _read(path: Path) -> Any:
-    if not path.is_dir():
-        return sitk.ReadImage(str(path))
-    files = _series_files(path)
+    files = _series_files(path) if path.is_dir() else [path]
+    first = _reader(files[0])
+    _check_size(path, first, files)
     if len(files) == 1:
-        return sitk.ReadImage(str(files[0]))
+        return first.Execute()
     reader = sitk.ImageSeriesReader()
+    reader.SetImageIO(_DICOM)
     reader.SetFileNames([str(file) for file in files])
     return reader.Execute()
 
 
 def _series_files(folder: Path) -> list[Path]:
     """Return the slices of a folder's DICOM series in spatial order."""
-    series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
+    files = sorted(entry for entry in folder.iterdir() if entry.is_file() and (_is_slice(entry) or has_signature(entry)))
+    damaged = [entry for entry in files if not _is_intact(entry)]
+    if damaged and len(damaged) < len(files):
+        raise _not_a_slice(damaged[0], len(damaged), len(files))
+    series = () if damaged else sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
     if not series:
         raise DataError(folder, "no readable DICOM slice in this folder", "Export the series again, one series per folder.")
     if len(series) > 1:
@@ -122,12 +162,24 @@ def _series_files(folder: Path) -> list[Path]:
     names = sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), series[0])
     unread = sorted({entry.name for entry in folder.iterdir() if _is_slice(entry)} - {Path(n).name for n in names})
     if unread:
-        raise DataError(
-            folder / unread[0],
-            f"not a readable slice of the DICOM series ({len(unread)} of {len(names) + len(unread)} files)",
-            "Copy or export the file again. If it does not belong to the series, remove it.",
-        )
+        raise _not_a_slice(folder / unread[0], len(unread), len(names) + len(unread))
     return [Path(name) for name in names]
+
+
+def _is_intact(path: Path) -> bool:
+    try:
+        check_dicom(path)
+    except DataError:
+        return False
+    return True
+
+
+def _not_a_slice(path: Path, count: int, total: int) -> DataError:
+    return DataError(
+        path,
+        f"not a readable slice of the DICOM series ({count} of {total} files)",
+        "Copy or export the file again. If it does not belong to the series, remove it.",
+    )
 
 
 def _is_slice(entry: Path) -> bool:

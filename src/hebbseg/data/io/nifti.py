@@ -13,6 +13,7 @@ import numpy as np
 
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_values
+from hebbseg.data.io.limits import check_declared
 
 _MM_PER = {"meter": 1000.0, "micron": 1e-3}
 
@@ -38,7 +39,7 @@ def read_header(path: Path) -> Header:
 def read_image(path: Path) -> Image:
     volume = nibabel.load(path)
     shape = _spatial(volume.shape, path)
-    values = _values(volume)
+    values = _values(volume, path)
     array = np.moveaxis(values.reshape(*shape, -1), -1, 0)  # (X, Y[, Z], …) → (X, Y[, Z], C) → (C, X, Y[, Z])
     geometry = NiftiGeometry(kind=type(volume), affine=volume.affine, header=volume.header.copy(), shape=volume.shape[:3])
     return Image(
@@ -49,7 +50,7 @@ def read_image(path: Path) -> Image:
 def read_labels(path: Path) -> RawMask:
     volume = nibabel.load(path)
     shape = _spatial(volume.shape, path)
-    values = _values(volume).reshape(*shape, -1)  # (X, Y[, Z], …) → (X, Y[, Z], C)
+    values = _values(volume, path).reshape(*shape, -1)  # (X, Y[, Z], …) → (X, Y[, Z], C)
     if values.shape[-1] > 1 and not volume.header.get_data_dtype().names:
         raise DataError(path, f"mask with {values.shape[-1]} channels", "Store one class value per voxel.")
     return RawMask.from_channels(values, path, axes="xyz")
@@ -73,7 +74,11 @@ def _spatial(shape: tuple[int, ...], path: Path) -> tuple[int, ...]:
     return spatial[:2] if len(spatial) == 3 and spatial[2] == 1 else spatial
 
 
-def _values(volume: Any) -> np.ndarray:
+def _values(volume: Any, path: Path) -> np.ndarray:
+    dtype, scaled = volume.header.get_data_dtype(), volume.dataobj.slope != 1 or volume.dataobj.inter != 0
+    packed = path.suffix.lower() == ".gz"
+    bits = 8 * max(dtype.itemsize, 8 if scaled and packed else 0)  # scaled values are float64
+    check_declared(path, volume.shape, bits=bits, compressed=packed)
     values = np.asanyarray(volume.dataobj)
     if values.dtype.names:  # RGB: one structured value per voxel
         values = np.stack([values[name] for name in values.dtype.names], axis=-1)
@@ -83,4 +88,4 @@ def _values(volume: Any) -> np.ndarray:
 def _spacing_mm(volume: Any, dims: int) -> tuple[float, ...] | None:
     units = volume.header.get_xyzt_units()[0] if hasattr(volume.header, "get_xyzt_units") else "mm"
     spacing = tuple(float(zoom) * _MM_PER.get(units, 1.0) for zoom in volume.header.get_zooms()[:dims])
-    return spacing if all(step > 0 for step in spacing) else None
+    return spacing if all(step != 0 for step in spacing) else None  # 0: unknown

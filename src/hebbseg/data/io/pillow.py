@@ -11,7 +11,11 @@ from PIL import ImageOps
 
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_colours, user_values
+from hebbseg.data.io.limits import check_declared
 
+# Files with a wrong suffix are read if they are common images; other formats start programs (EPS) or open further files.
+_FORMATS = ("PNG", "JPEG", "BMP", "DIB", "GIF", "TIFF", "WEBP", "PPM")
+_BITS = {"1": 1, "I": 32, "F": 32, "RGB": 24, "RGBA": 32, "RGBa": 32, "CMYK": 32, "YCbCr": 24, "LAB": 24, "HSV": 24, "LA": 16}
 _EXIF_ORIENTATION = 0x0112
 _OPACITY_MODES = {"LA", "La", "PA", "RGBA", "RGBa"}
 # Color types of PNG: 2 RGB, 4 gray with alpha, 6 RGB with alpha.
@@ -88,11 +92,12 @@ def _opened(path: Path) -> Iterator[Pillow.Image]:
         # Large images are normal in histology; Pillow warns long before its limit.
         warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
         try:
-            picture = Pillow.open(path)
+            picture = Pillow.open(path, formats=_FORMATS)
         except Pillow.DecompressionBombError as error:
             raise DataError(path, f"too large to read at once ({error})", "Split it into tiles.") from error
-    with picture:
-        yield picture
+        with picture:
+            check_declared(path, picture.size[::-1], bits=_BITS.get(picture.mode, 16 if picture.mode[:2] == "I;" else 8))
+            yield picture
 
 
 def _orientation(picture: Pillow.Image) -> int:

@@ -13,14 +13,20 @@ import tifffile
 
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_colours, user_values
+from hebbseg.data.io.limits import EXPORT_AGAIN, check_declared
 
 _MM_PER = {"m": 1000.0, "cm": 10.0, "mm": 1.0, "um": 1e-3, "µm": 1e-3, "μm": 1e-3, "micron": 1e-3, "nm": 1e-6}
 _CHANNEL_AXES = "SC"
 _OPACITY = (1, 2)  # EXTRASAMPLES: associated, unassociated alpha
 
 
+def opened(path: Path) -> tifffile.TiffFile:
+    """Open a file without the further files that OME metadata may name, which could be any file of this machine."""
+    return tifffile.TiffFile(path, _multifile=False)
+
+
 def read_header(path: Path) -> Header:
-    with tifffile.TiffFile(path) as file:
+    with opened(path) as file:
         series = _only_series(file, path)
         channel, spatial = _axes(series, path)
         channels = int(np.prod([series.shape[axis] for axis in channel], dtype=int))
@@ -37,7 +43,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_image(path: Path) -> Image:
-    with tifffile.TiffFile(path) as file:
+    with opened(path) as file:
         array = _pixels(file, path)  # (C, *spatial)
         keyframe = file.series[0].keyframe
         if keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE and len(array) == 1:
@@ -51,7 +57,7 @@ def read_image(path: Path) -> Image:
 
 
 def read_labels(path: Path) -> RawMask:
-    with tifffile.TiffFile(path) as file:
+    with opened(path) as file:
         array = _pixels(file, path)
         keyframe = file.series[0].keyframe
         lossy = keyframe.compression in (tifffile.COMPRESSION.JPEG, tifffile.COMPRESSION.OJPEG)
@@ -87,7 +93,10 @@ def _only_series(file: tifffile.TiffFile, path: Path) -> Any:
         raise DataError(
             path, f"{len(file.series)} images of different shapes ({shapes})", "Export the image to segment to a separate file."
         )
-    return file.series[0]
+    series = file.series[0]
+    if series.keyframe.samplesperpixel < 1:
+        raise DataError(path, f"{series.keyframe.samplesperpixel} channels", f"Channels must be positive. {EXPORT_AGAIN}")
+    return series
 
 
 def _axes(series: Any, path: Path) -> tuple[list[int], list[int]]:
@@ -107,6 +116,7 @@ def _pixels(file: tifffile.TiffFile, path: Path) -> np.ndarray:
     series = _only_series(file, path)
     channel, spatial = _axes(series, path)
     shape = tuple(series.shape[axis] for axis in spatial)
+    _check_size(series, path)
     pixels = series.asarray()
     rest = [axis for axis in range(pixels.ndim) if axis not in (*channel, *spatial)]
     # stored axes → (channels…, singletons…, *spatial) → (C, *spatial)
@@ -118,6 +128,14 @@ def _pixels(file: tifffile.TiffFile, path: Path) -> np.ndarray:
     if series.keyframe.photometric == tifffile.PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
         pixels = np.iinfo(pixels.dtype).max - pixels
     return pixels
+
+
+def _check_size(series: Any, path: Path) -> None:
+    """Raise if the pages, each of which is decoded whole, do not fit the file, or are larger than the limit."""
+    page = series.keyframe
+    check_declared(path, series.shape, bits=page.bitspersample)
+    if page.is_tiled:  # a page is decoded tile by tile
+        check_declared(path, (page.tiledepth, page.tilelength, page.tilewidth, page.samplesperpixel), bits=page.bitspersample)
 
 
 def _has_opacity(series: Any) -> bool:

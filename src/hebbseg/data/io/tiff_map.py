@@ -10,7 +10,7 @@ import tifffile
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.image_file import Image, user_colours, user_values
-from hebbseg.data.io.tiff import _axes, _has_opacity, _only_series, _resolution, _spacing_mm
+from hebbseg.data.io.tiff import _axes, _has_opacity, _only_series, _resolution, _spacing_mm, opened
 
 ReadPart = Callable[[slice, slice], np.ndarray]  # rows, columns → that part of an image
 TILE = 512
@@ -19,7 +19,7 @@ _PLAIN = (tifffile.PHOTOMETRIC.MINISBLACK, tifffile.PHOTOMETRIC.RGB)
 
 def map_picture(path: Path) -> Image | None:
     """Return a 2D image like `read_image`, but memory-mapped; None unless it is an uncompressed grayscale or RGB image."""
-    with tifffile.TiffFile(path) as file:
+    with opened(path) as file:
         series = _only_series(file, path)
         channel, spatial = _axes(series, path)
         page = series.keyframe

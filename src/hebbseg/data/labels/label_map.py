@@ -1,13 +1,14 @@
 """Label maps: the class of each mask value, given as text, a mapping or a JSON file."""
 
-import json
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hebbseg.data.cases import ClassInfo
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import FileError, HebbsegError
+from hebbseg.text_files import read_json
 
 Value = int | tuple[int, ...]
 LabelMapGiven = str | Path | Mapping[str, object]
@@ -38,14 +39,14 @@ def parse_label_map(given: LabelMapGiven) -> LabelMap:
     """
     pairs = _pairs(given)
     if not pairs:
-        raise HebbsegError(f"Label map {str(given)!r}: no class found. {_HOW}")
+        raise HebbsegError(f"Label map {_shown(given)}: no class found. {_HOW}")
     _refuse_ignore(pairs, given)
     values = [value for _, value in pairs]
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
-        raise HebbsegError(f"Label map {str(given)!r}: value {twice} is given twice. A value belongs to one class.")
+        raise HebbsegError(f"Label map {_shown(given)}: value {_shown(twice)} is given twice. A value belongs to one class.")
     if len({isinstance(value, tuple) for value in values}) > 1:
-        raise HebbsegError(f"Label map {str(given)!r}: numbers and colors are mixed. Use one or the other.")
+        raise HebbsegError(f"Label map {_shown(given)}: numbers and colors are mixed. Use one or the other.")
     zero: Value = BLACK if isinstance(values[0], tuple) else 0
     background = next((name for name, _ in pairs if name.lower() == "background"), None)
     if background is None:
@@ -73,18 +74,16 @@ def _refuse_ignore(pairs: list[tuple[str, Value]], given: LabelMapGiven) -> None
 
 def _pairs(given: LabelMapGiven) -> list[tuple[str, Value]]:
     if isinstance(given, Mapping):
-        if all(str(key).lstrip("-").isdigit() for key in given):
+        if all(re.fullmatch(r"-?[0-9]+", str(key)) for key in given):
             return [(str(name), _value(key, given)) for key, name in given.items()]
         return [(str(name), _value(value, given)) for name, value in given.items()]
     text = str(given)
     if text.lower().endswith(".json"):
-        try:
-            content = json.loads(Path(text).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise HebbsegError(f"Cannot read label map {text!r}: {error}. {_HOW}") from error
-        if not isinstance(content, dict):
-            raise HebbsegError(f"Label map {text!r}: the file contains a {type(content).__name__}, not an object. {_HOW}")
-        return _pairs(content.get("labels", content))
+        content = read_json(Path(text), _HOW)
+        labels = content.get("labels", content)
+        if not isinstance(labels, dict):
+            raise FileError(text, f"'labels' is a {type(labels).__name__}, not an object", _HOW)
+        return _pairs(labels)
     pairs = []
     # A comma separates classes only before a name and an equals sign; elsewhere it is part of a color.
     for part in re.split(r";|,(?=[^,;=]*=)", text):
@@ -98,22 +97,33 @@ def _pairs(given: LabelMapGiven) -> list[tuple[str, Value]]:
 
 
 def _value(value: object, label_map: object) -> Value:
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return int(value)
-    if isinstance(value, list | tuple) and len(value) == 3:
+    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()):
+        return _number(int(value), label_map)
+    if isinstance(value, list | tuple) and len(value) == 3 and all(isinstance(part, int) for part in value):
         return _colour([int(part) for part in value], label_map)
     if isinstance(value, str):
-        if re.fullmatch(r"-?\d+", value):
-            return int(value)
+        if re.fullmatch(r"-?[0-9]{1,20}", value):
+            return _number(int(value), label_map)
         if re.fullmatch(r"#[0-9a-fA-F]{6}", value):
             return tuple(bytes.fromhex(value[1:]))
-        parts = re.findall(r"\d+", value)
-        if len(parts) == 3 and re.fullmatch(r"[\s\d,()\[\]]+", value):
+        parts = re.findall(r"[0-9]{1,9}", value)
+        if len(parts) == 3 and re.fullmatch(r"[\s0-9,()\[\]]+", value):
             return _colour([int(part) for part in parts], label_map)
-    raise HebbsegError(f"Label map {str(label_map)!r}: {value!r} is neither an integer nor a color. {_HOW}")
+    raise HebbsegError(f"Label map {_shown(label_map)}: {_shown(value)} is neither an integer nor a color. {_HOW}")
+
+
+def _number(value: int, label_map: object) -> int:
+    if not -(2**31) <= value < 2**32:
+        raise HebbsegError(f"Label map {_shown(label_map)}: value {_shown(value)} is not a mask value. {_HOW}")
+    return value
+
+
+def _shown(value: object) -> str:
+    """Return a value from a file, shortened: it may be nested deeply or have millions of entries."""
+    return reprlib.repr(value)
 
 
 def _colour(parts: list[int], label_map: object) -> tuple[int, ...]:
     if not all(0 <= part <= 255 for part in parts):
-        raise HebbsegError(f"Label map {str(label_map)!r}: color {tuple(parts)} is outside 0 … 255. {_HOW}")
+        raise HebbsegError(f"Label map {_shown(label_map)}: color {tuple(parts)} is outside 0 … 255. {_HOW}")
     return tuple(parts)

@@ -16,7 +16,7 @@ from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, to_indices, two_classes
 from hebbseg.data.sources.roles import MASK_ENDING
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import HebbsegError, printable
 
 LABELS_KEPT_BYTES = 2**30
 
@@ -30,7 +30,7 @@ class FileSource:
     Args:
         name: name of the data set in reports.
         root: folder of the data set.
-        cases: the cases, sorted by id.
+        cases: the cases, sorted by id; control characters in ids are replaced by their escapes.
         problems: problems found while listing the files.
         masks: how to interpret mask values.
         notes: how the files were understood, where this needs no action.
@@ -48,14 +48,16 @@ class FileSource:
         notes: Sequence[str] = (),
         lists_unused: bool = False,
     ) -> None:
-        self.name = name
+        self.name = printable(name)
         self.root = root
-        self.cases = tuple(cases)  # needed by `axes` in the next line
-        self.cases = tuple(self._with_spacing_in_array_order(case) for case in cases)
+        named = {printable(case.id): replace(case, id=printable(case.id)) for case in cases}
+        twice = [case for case in cases if named[printable(case.id)].image != case.image]
+        self.cases = tuple(named.values())  # needed by `axes` in the next line
+        self.cases = tuple(self._with_spacing_in_array_order(case) for case in self.cases)
         self.masks = masks or MaskOptions()
         self.notes = tuple(notes)
         self.lists_unused = lists_unused
-        self._listing_problems = tuple(problems)
+        self._listing_problems = (*problems, *map(_same_name, twice))
         self._labels: dict[Path, RawMask] = {}
 
     @property
@@ -216,6 +218,11 @@ def _in_own_folder(case: Case) -> bool:
     if not case.mask or len(case.mask) == 1:
         return False
     return MASK_ENDING.sub("", case.mask[0].parent.name) == case.id.rpartition("/")[2]
+
+
+def _same_name(case: Case) -> Problem:
+    remedy = "Rename the file or folder. In names, line breaks and other control characters are replaced by their escapes."
+    return Problem(printable(case.image[0] if case.image else case.id), "another case has the same name; skipped", remedy)
 
 
 def match_axes_channels_first(array: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:

@@ -8,9 +8,9 @@
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 from hebbseg.data.cases import Case, DataError, Problem
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
@@ -117,10 +117,8 @@ def with_own_labels(cases: Iterable[Case]) -> list[Case]:
         if case.mask is None and suffix_of(case.image[0]) in _HOLD_BOTH:
             from hebbseg.data.io.arrays import has_label
 
-            try:
+            with suppress(Exception):  # a damaged file is reported when the image is read
                 return replace(case, mask=case.image) if has_label(case.image[0]) else case
-            except (OSError, BadZipFile):
-                return case  # reported when the image is read
         return case
 
     return [own(case) for case in cases]

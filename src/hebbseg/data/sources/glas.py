@@ -8,9 +8,9 @@ from hebbseg.data.cases import Case, Problem
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import find_root, list_images, text, visible
-from hebbseg.data.sources.tables import read_table
+from hebbseg.data.sources.tables import read_table, require_columns
 
-_IMAGE = re.compile(r"^(train|testA|testB)_\d+$")
+_IMAGE = re.compile(r"^(train|testA|testB)_\d+\Z")
 
 
 def looks_like(folder: Path) -> bool:
@@ -53,7 +53,9 @@ def _with_patients(cases: list[Case], root: Path, problems: list[Problem]) -> li
     if not table.is_file():
         problems.append(Problem(text(table), "file not found; patients are unknown", "Copy it from the download."))
         return cases
-    patient = {row["name"]: row["patient ID"] for row in read_table(table)}
+    rows = read_table(table)
+    require_columns(table, rows, "name", "patient ID")
+    patient = {row["name"]: row["patient ID"] for row in rows}
     unknown = [case.id for case in cases if not patient.get(case.id)]
     if unknown:
         problems.append(

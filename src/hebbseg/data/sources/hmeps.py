@@ -6,8 +6,7 @@ from hebbseg.data.cases import Case, DataError, Problem
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import levels_around, list_images, text
-from hebbseg.data.sources.tables import read_table
-from hebbseg.errors import did_you_mean
+from hebbseg.data.sources.tables import read_table, require_columns
 
 _RED = 0
 
@@ -61,10 +60,8 @@ def _subjects(table: Path, problems: list[Problem]) -> dict[str, str]:
         problems.append(Problem(text(table), "file not found; subjects are unknown", "Copy it from the download."))
         return {}
     rows = read_table(table)
-    for column in ("filename", "sub"):
-        if rows and column not in rows[0]:
-            raise DataError(text(table), f"no column {column!r}", did_you_mean(column, rows[0]))
-    return {row["filename"]: row["sub"] for row in rows}
+    require_columns(table, rows, "filename", "sub")
+    return {row["filename"]: row["sub"] for row in rows if row["filename"] and row["sub"]}
 
 
 def _report(problems: list[Problem], files: list[Path], finding: str) -> None:

@@ -9,6 +9,7 @@ from shlex import quote
 
 from hebbseg.data.cases import DataError, Problem
 from hebbseg.data.io.formats import is_dicom, stem_of, suffix_of
+from hebbseg.errors import printable
 
 # Ignored silently; other files that are not images are reported.
 _DOCUMENTS = {
@@ -113,8 +114,8 @@ def _may_list(folder: Path) -> bool:
 
 
 def text(path: str | Path) -> str:
-    """Return a printable path; invalid bytes become question marks."""
-    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Return a printable path, see `printable`."""
+    return printable(path)
 
 
 def normal(name: str) -> str:

@@ -1,6 +1,5 @@
 """nnU-Net's layout (and the Medical Segmentation Decathlon's): dataset.json, imagesTr, labelsTr, imagesTs, labelsTs."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.folder import with_spacing
 from hebbseg.data.sources.listing import Found, find_root, list_images, text
+from hebbseg.text_files import read_json
 
 _CHANNEL = re.compile(r"^(.*)_(\d{4})$")
 
@@ -40,12 +40,12 @@ def nnunet(path: Path, masks: MaskOptions) -> FileSource:
 
 
 def _description(path: Path) -> dict[str, Any]:
-    try:
-        description = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
-        raise DataError(text(path), f"not valid JSON ({error})", "Fix the file.") from error
-    if not isinstance(description, dict) or "labels" not in description:
-        raise DataError(text(path), "no 'labels' entry", 'Add "labels": {"background": 0, "name": 1}.')
+    description = read_json(path, "Fix the file.", error=DataError)
+    if not isinstance(description.get("labels"), dict):
+        raise DataError(text(path), "no 'labels' entry with names and values", 'Add "labels": {"background": 0, "name": 1}.')
+    for name in ("channel_names", "modality"):
+        if not isinstance(description.get(name) or {}, dict):
+            raise DataError(text(path), f"{name!r} is not an object", f'Write "{name}": {{"0": "name"}}.')
     return description
 
 

@@ -12,7 +12,7 @@ from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import find_root, subfolders, text, visible
 
-_CASE = re.compile(r"^IMD\d+$")
+_CASE = re.compile(r"IMD\d+\Z")
 
 
 def looks_like(folder: Path) -> bool:

@@ -1,39 +1,35 @@
 """Tables that accompany the images: patients and published splits."""
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from hebbseg.data.cases import Case
+from hebbseg.data.cases import Case, DataError
 from hebbseg.data.io.formats import stem_of
 from hebbseg.data.sources.listing import normal
 from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.text_files import read_rows, read_text
 
 _NAME_COLUMNS = ("id", "case", "case_id", "image", "image_id", "filename", "file", "name")
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """Return the rows of a table with a header; separated by comma, semicolon or tab."""
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        content = path.read_text(encoding="latin-1")
-    except OSError as error:
-        raise HebbsegError(f"{path}: cannot read the table ({error}). Check the path.") from error
-    lines = [line for line in content.splitlines() if line.strip()]
-    if not lines:
-        raise HebbsegError(f"{path}: the table is empty. The first line must contain the column names.")
-    delimiter = max(",;\t", key=lines[0].count)
-    rows = list(csv.reader(lines, delimiter=delimiter))
-    columns = [cell.strip() for cell in rows[0]]
-    return [dict(zip(columns, (cell.strip() for cell in row), strict=False)) for row in rows[1:]]
+    return read_rows(path, "Save it again as CSV.", error=DataError)
+
+
+def require_columns(path: Path, rows: Sequence[dict[str, str]], *columns: str) -> None:
+    """Raise unless the table has these columns."""
+    for column in columns:
+        if rows and column not in rows[0]:
+            raise DataError(path, f"no column {column!r}", did_you_mean(column, rows[0]))
 
 
 def read_lines(path: Path) -> list[str]:
-    return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    text = read_text(path, "Download or copy the list again.", error=DataError, any_encoding=True)
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def with_groups(cases: Sequence[Case], group: str, root: Path) -> list[Case]:

@@ -6,10 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from hebbseg.atomic_files import write_json
 from hebbseg.data.cases import Case, Source
 from hebbseg.data.splits.draw import Regime, drawn_order, drawn_units, folds_of, hold_out
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, did_you_mean, explaining
+from hebbseg.text_files import read_json
 
 PROTOCOLS = ("few-label", "paper", "selection")
 SELECTION_FOLDS = 5
@@ -71,18 +74,13 @@ class Split:
     def load(cls, path: str | Path) -> "Split":
         """Read a saved split and verify its hash."""
         path = Path(path)
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            training = {name: tuple(ids) for name, ids in content["training"].items()}
-            provenance = {**content["provenance"], "notes": tuple(content["provenance"]["notes"])}
-            split = cls(training=TrainingCases(**training), test=tuple(content["test"]), provenance=Provenance(**provenance))
+        if not path.exists():
+            raise HebbsegError(f"{path}: no such file. Training writes the split to split.json.")
+        remedy = "Restore it, or draw a new split."
+        content = read_json(path, remedy, finding="not a valid split file")
+        with explaining(path, "not a valid split file", remedy):
+            split = TypeAdapter(cls).validate_python({name: content[name] for name in ("training", "test", "provenance")})
             stated = content["hash"]
-        except FileNotFoundError:
-            raise HebbsegError(f"{path}: no such file. Training writes the split to split.json.") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise HebbsegError(
-                f"{path}: not a valid split file ({type(error).__name__}: {error}). Restore it, or draw a new split."
-            ) from error
         if split.hash != stated:
             raise HebbsegError(
                 f"{path}: the file was changed after it was written (stored hash {str(stated)[:12]}…, actual hash "

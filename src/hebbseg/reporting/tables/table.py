@@ -1,7 +1,5 @@
 """Tables of the report, written as HTML (by the template), LaTeX and CSV."""
 
-import csv
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hebbseg.reporting.statistics import Estimate
+from hebbseg.text_files import csv_text
 
 Mark = Literal["", "best", "second"]
 Number = float | int | str | None
@@ -139,20 +138,18 @@ def marked(rows: Sequence[Row], columns: Sequence[int], *, higher_is_better: boo
 def as_csv(table: Table) -> str:
     """Return unrounded numbers, with intervals and n in separate columns."""
     parts = [list(dict.fromkeys(key for row in table.rows for key in row.cells[i].numbers)) for i in range(len(table.columns))]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     headings = [
         heading if not part else f"{heading} {part}"
         for heading, keys in zip(table.columns, parts, strict=True)
         for part in keys or [""]
     ]
-    writer.writerow([*headings, "published"])
+    rows: list[list[Number]] = [[*headings, "published"]]
     for row in table.rows:
         values: list[Number] = []
         for cell, keys in zip(row.cells, parts, strict=True):
             values += [_plain(cell.numbers.get(key)) for key in keys] if keys else [cell.text]
-        writer.writerow([*values, "yes" if row.published else "no"])
-    return text.getvalue()
+        rows.append([*values, "yes" if row.published else "no"])
+    return csv_text(rows)
 
 
 def _plain(value: Number) -> Number:

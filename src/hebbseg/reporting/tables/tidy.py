@@ -1,10 +1,10 @@
 """All runs as tidy CSV, one row per run, for external statistics software."""
 
-import csv
-import io
 from collections.abc import Sequence
+from typing import Any
 
 from hebbseg.reporting.results import METRICS, RunResult
+from hebbseg.text_files import csv_text
 
 PERCENT = frozenset({"dice", "jaccard", "dice_pooled", "jaccard_pooled"})
 
@@ -17,14 +17,12 @@ def tidy_csv(runs: Sequence[RunResult]) -> str:
     axes = list(dict.fromkeys(name for run in runs for name in run.axes))
     levels = list(dict.fromkeys(name for run in runs for name in run.levels))
     metrics = [name for name in METRICS if any(name in run.metrics for run in runs)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
+    rows: list[list[Any]] = [
         ["recipe", "dataset", "labelled_percent", *axes, "fold", "seed", "arm", *metrics,
          *(f"probe.{name}" for name in levels), "unit", "cases", "seconds", "split", "run"]
-    )  # fmt: skip
+    ]  # fmt: skip
     for run in runs:
-        writer.writerow(
+        rows.append(
             [
                 run.recipe,
                 run.dataset,
@@ -42,7 +40,7 @@ def tidy_csv(runs: Sequence[RunResult]) -> str:
                 run.folder.name,
             ]
         )
-    return text.getvalue()
+    return csv_text(rows)
 
 
 def _number(value: float | None, scale: float) -> str:
