@@ -75,6 +75,10 @@ class Method(nn.Module):
         """Return the weighted terms of the loss; the training loop minimizes their sum."""
         raise NotImplementedError
 
+    def supervised(self, labelled: Labelled) -> dict[str, Tensor]:
+        """Return the supervised loss as the only term."""
+        return {"supervised": self.criterion(self.network(labelled.images), labelled.masks)}
+
     def forward(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
         # DDP synchronizes gradients only for calls of forward.
         return self.loss(labelled, unlabelled, step)

@@ -50,12 +50,28 @@ def cutmix_boxes(
 
 
 def strong_view(
-    images: Tensor, label: Tensor, confidence: Tensor, augment: Augment, chance: float, generator: torch.Generator
+    images: Tensor,
+    label: Tensor,
+    confidence: Tensor,
+    augment: Augment,
+    chance: float,
+    generator: torch.Generator,
+    pasted: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a strong view of the images (B, C, *S) with CutMix, and its pseudo-label and confidence (B, *S)."""
+    """Return a strong view of the images (B, C, *S) with CutMix, and its pseudo-label and confidence (B, *S).
+
+    Args:
+        pasted: labelled images (L, C, *S) and masks (L, *S), from which the boxes are filled instead of from the next image
+            of the batch; their confidence is 1.
+    """
     strong = augment.strong(images, generator)
     boxes = cutmix_boxes(len(images), images.shape[2:], chance, generator)
-    view, label, confidence = (mixed(x.roll(1, dims=0), x, boxes) for x in (strong, label, confidence))
+    if pasted is None:
+        inside = tuple(x.roll(1, dims=0) for x in (strong, label, confidence))
+    else:
+        turns = torch.arange(len(images), device=images.device) % len(pasted[0])
+        inside = (augment.strong(pasted[0][turns], generator), pasted[1][turns], torch.ones_like(confidence))
+    view, label, confidence = (mixed(new, old, boxes) for new, old in zip(inside, (strong, label, confidence), strict=True))
     return view, label, confidence
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from monai.losses import DiceCELoss, DiceLoss
 from torch import Tensor
 
-from hebbseg.methods.ops import softmax
+from hebbseg.methods.ops import confident_cross_entropy, softmax
 
 
 def segmentation_loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
@@ -40,6 +40,16 @@ def region_loss(logits: Tensor, masks: Tensor, region: Tensor, loss: str) -> Ten
         return dice.mean()
     losses = F.cross_entropy(logits, masks, reduction="none")
     return dice.mean() + (losses * region).sum() / region.sum().clamp_min(1)
+
+
+def pseudo_label_loss(logits: Tensor, label: Tensor, confidence: Tensor, threshold: float, loss: str) -> Tensor:
+    """Return the cross-entropy (``"ce"``) or Dice loss (``"dice"``) of pseudo-labels where confidence ≥ threshold.
+
+    Shapes: logits (B, K, *S), label and confidence (B, *S) → ().
+    """
+    if loss == "ce":
+        return confident_cross_entropy(logits, label, confidence, threshold)
+    return region_loss(logits, label, confidence >= threshold, "dice")
 
 
 @torch.no_grad()

@@ -12,4 +12,4 @@ class Supervised(Method):
     uses_unlabelled = False
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
-        return {"supervised": self.criterion(self.network(labelled.images), labelled.masks)}
+        return self.supervised(labelled)

@@ -1,5 +1,6 @@
 """UniMatch: FixMatch with two strong views and a view with perturbed features."""
 
+from functools import partial
 from typing import Literal, Unpack
 
 import torch
@@ -7,8 +8,8 @@ from torch import Tensor
 
 from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
 from hebbseg.methods.cutmix import strong_view
-from hebbseg.methods.losses import foreground_dice, region_loss
-from hebbseg.methods.ops import Ramp, confident_cross_entropy, pseudo_label, ramp_up
+from hebbseg.methods.losses import foreground_dice, pseudo_label_loss
+from hebbseg.methods.ops import Ramp, pseudo_label, ramp_up
 from hebbseg.methods.options import Rate, Share, Weight
 from hebbseg.methods.perturbations import channel_dropout
 from hebbseg.networks.heads import cropped
@@ -30,6 +31,7 @@ class UniMatch(RampedMethod):
         weight: λ at the end of the ramp
         ramp: shape of the ramp of λ
         ramp_share: fraction of training after which λ reaches its full value
+        start: fraction of training on labelled images alone, before pseudo-labels are used
         threshold: τ, minimum confidence of a pseudo-label
         pseudo_loss: H, cross-entropy (ce) or Dice loss (dice) on confident positions
         dice_gated: multiply the loss on pseudo-labels by D, the foreground Dice on the labelled images of the batch, so that
@@ -49,6 +51,7 @@ class UniMatch(RampedMethod):
         weight: Weight = 1.0,
         ramp: Ramp = "constant",
         ramp_share: Share = 1.0,
+        start: Share = 0.0,
         threshold: Share = 0.95,
         pseudo_loss: Literal["ce", "dice"] = "ce",
         dice_gated: bool = False,
@@ -58,6 +61,7 @@ class UniMatch(RampedMethod):
         **parts: Unpack[Parts],
     ) -> None:
         super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
+        self.start = start
         self.threshold = threshold
         self.pseudo_loss = pseudo_loss
         self.dice_gated = dice_gated
@@ -66,7 +70,10 @@ class UniMatch(RampedMethod):
         self.cutmix = cutmix
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
+        if step.progress < self.start:
+            return self.supervised(labelled)
         unlabelled = self.needed(unlabelled)
+        distance = partial(pseudo_label_loss, threshold=self.threshold, loss=self.pseudo_loss)
         net, generator = self.network, step.generator
         known, total, size = len(labelled.images), len(labelled.images) + len(unlabelled), unlabelled.shape[2:]
         images = torch.cat([labelled.images, unlabelled])
@@ -77,11 +84,11 @@ class UniMatch(RampedMethod):
         else:
             logits = net(images)
         label, confidence = pseudo_label(logits[known:total])
-        terms = [0.5 * self._distance(logits[total:], label, confidence)] if self.feature_view else []
+        terms = [0.5 * distance(logits[total:], label, confidence)] if self.feature_view else []
 
         views = [strong_view(unlabelled, label, confidence, self.augment, self.cutmix, generator) for _ in range(2)]
         for p, (_, q, c) in zip(net(torch.cat([view for view, _, _ in views])).chunk(2), views, strict=True):
-            terms.append((0.25 if self.feature_view else 0.5) * self._distance(p, q, c))
+            terms.append((0.25 if self.feature_view else 0.5) * distance(p, q, c))
         D = foreground_dice(logits[:known], labelled.masks) if self.dice_gated else 1.0
         λ = D * self.weight * ramp_up(self.ramp, step.progress, self.ramp_share)
         return {
@@ -89,8 +96,3 @@ class UniMatch(RampedMethod):
             **({"features": λ * terms[0]} if self.feature_view else {}),
             "strong": λ * (terms[-2] + terms[-1]),
         }
-
-    def _distance(self, logits: Tensor, label: Tensor, confidence: Tensor) -> Tensor:
-        if self.pseudo_loss == "ce":
-            return confident_cross_entropy(logits, label, confidence, self.threshold)
-        return region_loss(logits, label, confidence >= self.threshold, "dice")
