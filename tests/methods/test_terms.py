@@ -13,6 +13,7 @@ from hebbseg.methods.bcp import largest_parts, single_objects
 from hebbseg.methods.cutmix import copy_paste_box, cutmix_boxes, mixed
 from hebbseg.methods.dtc import signed_distance
 from hebbseg.methods.losses import foreground_dice, region_loss, segmentation_loss
+from hebbseg.methods.base import Step
 from hebbseg.methods.ops import entropy, follow, input_noise, make_teacher, masked_mean, ramp_up
 from hebbseg.methods.perturbations import channel_dropout, feature_drop, feature_noise, guided_cutout, masked_out
 from hebbseg.methods.urpc import LEVEL_PERTURBATIONS, rectified_consistency
@@ -218,6 +219,58 @@ def test_fixmatch(shape):
     assert trusted.any() and not trusted.all()
     expected = literal.cross_entropy(probabilities(m.network, strong), label, trusted)
     close(m(labelled, u, step())["pseudo"], expected)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("pseudo_loss", ["ce", "dice"])
+def test_fixmatch_with_teacher_gate_and_labelled_cutmix(shape, pseudo_loss):
+    options = {"threshold": 0.6, "cutmix": 1.0, "cutmix_with": "labelled", "decay": 0.9, "dice_gated": True, "weight": 2.0}
+    m = method("fixmatch", options=options | {"pseudo_loss": pseudo_loss}, **shape)
+    m.teacher.load_state_dict(network(5, **shape).state_dict())
+    labelled, u = batch(unlabelled=3, **shape)
+    augment, s = Augment(spatial_dims=shape["dims"]), step()
+    strong = augment.strong(u, s.generator)
+    boxes = cutmix_boxes(3, u.shape[2:], 1.0, s.generator).numpy()
+    turns = [b % len(labelled.images) for b in range(3)]
+    pasted = augment.strong(labelled.images[turns], s.generator)
+    q = probabilities(m.teacher, u)
+    label, sure = literal.argmax(q), literal.confidence(q)
+    for b in range(3):
+        strong[b][:, boxes[b]] = pasted[b][:, boxes[b]]
+        label[b][boxes[b]] = labelled.masks[turns[b]].numpy()[boxes[b]]
+        sure[b][boxes[b]] = 1
+    trusted = sure >= 0.6
+    assert trusted.any() and not trusted.all()
+    p = probabilities(m.network, strong)
+    if pseudo_loss == "ce":
+        expected = literal.cross_entropy(p, label, trusted)
+    else:
+        expected = literal.region_loss(p, label, trusted, cross=False)
+    D = literal.foreground_dice(probabilities(m.network, labelled.images), labelled.masks.numpy())
+    close(m(labelled, u, step())["pseudo"], 2 * D * expected)
+
+
+@pytest.mark.parametrize("name", ["fixmatch", "unimatch"])
+def test_before_the_start_only_masks_are_used(name):
+    m, (labelled, u) = method(name, options={"start": 0.7}), batch()
+    assert step().progress == 0.6
+    early = m(labelled, None, step())
+    assert set(early) == {"supervised"}
+    assert float(early["supervised"]) == pytest.approx(float(m.criterion(m.network(labelled.images), labelled.masks)))
+    late = method(name, options={"start": 0.6})(labelled, u, step())
+    assert len(late) > 1
+
+
+def test_the_teacher_of_fixmatch_follows_the_network():
+    m = method("fixmatch", options={"decay": 0.75})
+    before = [weight.clone() for weight in m.teacher.parameters()]
+    with torch.no_grad():
+        for weight in m.network.parameters():
+            weight += 1
+    m.after_step(Step(number=100, progress=0.5, generator=torch.Generator()))
+    for old, new, student in zip(before, m.teacher.parameters(), m.network.parameters()):
+        torch.testing.assert_close(new, 0.75 * old + 0.25 * student)
+        assert not new.requires_grad
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -169,8 +169,10 @@ class FinetuneSettings(Section):
         description="data augmentation; flips-rotations: flips and rotations by 90 degrees; full: also free rotation, scaling, "
         "elastic deformation and intensity",
     )
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
-        "32-true", description="floating-point precision: 32-true, bf16-mixed or 16-mixed"
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
+        "auto",
+        description="floating-point precision of stage 2: 32-true, bf16-mixed or 16-mixed; auto: bf16-mixed if the device "
+        "computes in bfloat16, else 32-true",
     )
     time_budget_s: float | None = Field(
         None,

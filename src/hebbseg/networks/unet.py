@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hebbseg.errors import HebbsegError, look_up
+from hebbseg.networks.dropout import Dropout
 
 Norm = Literal["batch", "instance", "group", "none"]
 
@@ -43,7 +44,7 @@ class Block(nn.Sequential):
             self.add_module(f"norm{n}", normalization(norm, spatial_dims, out_channels))
             self.add_module(f"act{n}", nn.LeakyReLU(SLOPE, inplace=True))
             if n == 1:
-                self.add_module("dropout", nn.Dropout(dropout))
+                self.add_module("dropout", Dropout(dropout))
 
 
 class UpBlock(nn.Module):

@@ -1,13 +1,20 @@
 """Launch and shutdown of a run in several processes."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 
 from hebbseg.config import Settings
 from hebbseg.errors import HebbsegError
+
+logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # no "Using bfloat16 …" for each run
+
+BFLOAT16 = ("avx512_bf16", "amx_bf16")
+"""Instruction sets with bfloat16 products. On other processors it is emulated and slower than float32."""
 
 
 def make_fabric(settings: Settings) -> Fabric:
@@ -17,9 +24,21 @@ def make_fabric(settings: Settings) -> Fabric:
         accelerator=hardware.accelerator,
         devices=hardware.devices,
         num_nodes=hardware.num_nodes,
-        precision=settings.finetune.precision,
+        precision=resolved_precision(settings.finetune.precision, hardware.accelerator),
         strategy="ddp" if hardware.devices * hardware.num_nodes > 1 else "auto",
     )
+
+
+def resolved_precision(precision: str, accelerator: str) -> str:
+    """Return the precision that ``auto`` stands for on this machine: bf16-mixed where bfloat16 is computed in hardware."""
+    if precision != "auto":
+        return precision
+    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
+    if accelerator in ("gpu", "cuda", "mps") or (accelerator == "auto" and torch.backends.mps.is_available()):
+        return "32-true"
+    cpu = torch.cpu.get_capabilities()
+    return "bf16-mixed" if any(cpu.get(name) for name in BFLOAT16) else "32-true"
 
 
 def available_fabric(*, accelerator: str, devices: int, **options: Any) -> Fabric:

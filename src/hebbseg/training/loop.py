@@ -194,7 +194,8 @@ def _optimizer(method: Method, settings: FinetuneSettings) -> torch.optim.Optimi
     options = [{"params": p, "relative_rate": r, "weight_decay": d} for (r, d), p in groups.items()]
     if settings.optimizer == "sgd":
         return torch.optim.SGD(options, lr=settings.learning_rate, momentum=settings.momentum)
-    return torch.optim.AdamW(options, lr=settings.learning_rate)
+    # The fused step cannot unscale the gradients of 16-mixed.
+    return torch.optim.AdamW(options, lr=settings.learning_rate, fused=settings.precision != "16-mixed")
 
 
 def _share(batch: Batch, fabric: Fabric) -> tuple[Labelled, Tensor | None]:
