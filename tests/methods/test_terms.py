@@ -9,11 +9,11 @@ import torch.nn.functional as F
 
 from hebbseg.data.augment.views import Augment
 from hebbseg.methods.adversarial import virtual_adversarial
+from hebbseg.methods.base import Step
 from hebbseg.methods.bcp import largest_parts, single_objects
 from hebbseg.methods.cutmix import copy_paste_box, cutmix_boxes, mixed
 from hebbseg.methods.dtc import signed_distance
 from hebbseg.methods.losses import foreground_dice, region_loss, segmentation_loss
-from hebbseg.methods.base import Step
 from hebbseg.methods.ops import entropy, follow, input_noise, make_teacher, masked_mean, ramp_up
 from hebbseg.methods.perturbations import channel_dropout, feature_drop, feature_noise, guided_cutout, masked_out
 from hebbseg.methods.urpc import LEVEL_PERTURBATIONS, rectified_consistency
