@@ -24,6 +24,7 @@ from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.lock import in_use
 from hebbseg.runs.pictures import Shown, draw_cases
 from hebbseg.runs.preflight import check_listed, check_settings, require_classes, require_labelled
 from hebbseg.runs.provenance import overlap_warning
@@ -52,7 +53,19 @@ def run(
         initialize: replaces stage 1; must return the weights that stage 1 would compute.
         notes: added to run.json.
     """
-    reporter = reporter or Quiet()
+    with in_use(out):
+        return _run(settings, out, resume, reporter or Quiet(), dataset, initialize, notes)
+
+
+def _run(
+    settings: Settings,
+    out: Path,
+    resume: bool,
+    reporter: Reporter,
+    dataset: Dataset | None,
+    initialize: Initialize | None,
+    notes: Mapping[str, Any] | None,
+) -> Predictor:
     check_settings(settings)
     fabric = make_fabric(settings)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
@@ -86,7 +99,11 @@ def run(
 
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
     """Run stage 1 alone; reads no mask. Returns the weights file for ``--init FILE``."""
-    reporter = reporter or Quiet()
+    with in_use(out):
+        return _pretrain_only(settings, out, resume, reporter or Quiet())
+
+
+def _pretrain_only(settings: Settings, out: Path, resume: bool, reporter: Reporter) -> Path:
     check_settings(settings)
     if not is_initializer(settings.pretrain.init):
         raise HebbsegError(
