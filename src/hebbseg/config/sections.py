@@ -135,7 +135,7 @@ class FinetuneSettings(Section):
     method: str = Field(
         "auto",
         description="fine-tuning method: supervised, em, mean-teacher, uamt, cct, cps, urpc, dtc, fixmatch, unimatch or bcp; "
-        "auto: UniMatch with dice-gated pseudo-labels (weighted by the Dice on labelled images), or supervised if all "
+        "auto: supervised for the first half of the training, then FixMatch with a teacher; supervised throughout if all "
         "training images are labelled",
     )
     method_options: Options = Field(

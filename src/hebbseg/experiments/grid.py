@@ -129,7 +129,7 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     facts = _identifying(settings, recipe, data)
     if recipe.kind == "train" and settings.finetune.method == AUTO:
         # A change of the default method changes the id; whether all images have masks is not known yet.
-        method, options = auto_method(unlabelled=1, network=settings.network.name)
+        method, options = auto_method(unlabelled=1)
         facts["method"] = (method, former_options(method, options))
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
     readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")

@@ -161,7 +161,7 @@ def _resolve_method(settings: Settings, unlabelled: int, started_with: Settings 
     """Replace ``method=auto`` by the method it stands for, or stood for when the run was started."""
     if settings.finetune.method != AUTO:
         return settings
-    method, options = auto_method(unlabelled=unlabelled, network=settings.network.name)
+    method, options = auto_method(unlabelled=unlabelled)
     if started_with is not None:
         method, options = started_with.finetune.method, dict(started_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""
