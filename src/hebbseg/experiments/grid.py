@@ -141,8 +141,13 @@ _SHORT = {"labelled": "", "seed": "s", "fold": "f", "temperature": "t"}
 
 
 def _stage1(run: GridRun, recipe: Recipe) -> tuple[Stage1Fit, ...]:
-    """Return the fits a run needs: none without stage 1, or if --init names a weights file."""
+    """Return the fits a run needs: none without stage 1, or if --init names a weights file.
+
+    With a time budget, stage 1 is part of the time of its run and is not shared.
+    """
     settings = run.settings
+    if settings.finetune.time_budget_s is not None:
+        return ()
     if settings.pretrain.init in WITHOUT_STAGE_1 or not is_initializer(settings.pretrain.init):
         return ()
     method = WITH_UNLABELLED if settings.finetune.method == AUTO else settings.finetune.method
