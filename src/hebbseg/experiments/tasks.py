@@ -150,14 +150,15 @@ def dataset_of(settings: Settings) -> "Dataset":
     unsplit = DataSettings(source=settings.data.source)
     of_split = ("labelled", "protocol", "folds", "folds_by", "fold", "test", "split_seed")
     of_patches = ("patch", "patch_foreground", "window_blend")
-    return _dataset(settings.data.model_copy(update={name: getattr(unsplit, name) for name in of_split + of_patches}))
+    shared = settings.data.model_copy(update={name: getattr(unsplit, name) for name in of_split + of_patches})
+    return _dataset(shared, settings.finetune.metrics_grid == "original")
 
 
 @lru_cache(maxsize=1)
-def _dataset(settings: DataSettings) -> "Dataset":
+def _dataset(settings: DataSettings, originals: bool) -> "Dataset":
     from hebbseg.runs.dataset import open_dataset
 
-    return open_dataset(settings, Lines(sys.stderr))
+    return open_dataset(settings, Lines(sys.stderr), originals=originals)
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from hebbseg.config import Settings
 from hebbseg.data.progress import Quiet, Reporter
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.evaluation.evaluate import evaluate
-from hebbseg.evaluation.metrics import mean_dice
+from hebbseg.evaluation.evaluate import Grid, evaluate
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import AUTO, auto_method, options_text
@@ -24,7 +23,7 @@ from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.pictures import Shown, draw_cases
+from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.preflight import check_listed, check_settings, require_classes, require_labelled
 from hebbseg.runs.provenance import overlap_warning
 from hebbseg.runs.stages import Initialize, stage1_session, train_stages
@@ -78,7 +77,7 @@ def run(
                 folder.save_rows("history.csv", history)
                 draw_history(history, folder / "progress.png")
                 if split.test:
-                    _test(predictor, dataset, split, folder, reporter, request)
+                    _test(predictor, dataset, split, folder, reporter, request, settings.finetune.metrics_grid)
                 _close(folder)
         fabric.barrier()
     return predictor
@@ -119,7 +118,8 @@ def _data(settings: Settings, reporter: Reporter, dataset: Dataset | None, *, ma
     if dataset is None:
         listed = list_cases(settings.data)
         split = check_listed(settings, listed, labelled=masks)
-        dataset = decode_cases(listed, settings.data, reporter, masks=masks)
+        tested = split.test if masks and settings.finetune.metrics_grid == "original" else ()
+        dataset = decode_cases(listed, settings.data, reporter, masks=masks, originals=tested)
         if dataset.source.cases != listed.cases:
             split = draw_split(settings, dataset.source)
     else:
@@ -168,15 +168,20 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 
 def _test(
-    predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None
+    predictor: Predictor,
+    dataset: Dataset,
+    split: Split,
+    folder: RunFolder,
+    reporter: Reporter,
+    request: Request | None,
+    grid: Grid,
 ) -> None:
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
-    shown: list[Shown] = []
+    chosen: list[Shown] = []
 
     def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
-        if len(shown) < PICTURES:
-            found = mean_dice(prediction, target, len(dataset.source.classes))
-            shown.append(Shown(case=case, prediction=prediction, target=target, dice=found))
+        if len(chosen) < PICTURES:
+            chosen.append(shown(case, prediction, target, len(dataset.source.classes)))
 
     def report(done: int, total: int) -> None:
         reporter.step("test", done, total, {})
@@ -191,11 +196,12 @@ def _test(
         dataset.source,
         split.test,
         store=dataset.store.restricted_to(dataset.source, images=split.test, masks=split.test),
+        grid=grid,
         look=look,
         report=report,
     )
     folder.save_rows("metrics.csv", rows)
-    draw_cases(dataset.source, shown, folder / "figures" / "test.png", "Test cases")
+    draw_cases(dataset.source, chosen, folder / "figures" / "test.png", "Test cases")
     warning = {name: text for name, text in folder.description().items() if name == "warning"}
     write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes)} | warning)
 
