@@ -59,7 +59,7 @@ def draw(rng: np.random.Generator, eye: Eye, shape: tuple[int, ...]) -> tuple[np
     size = min(shape)
     rows, columns = grid(shape)
     side = rng.choice([-1.0, 1.0])
-    disc = np.array([0.5, 0.5]) + (rng.normal(0, 0.03), side * rng.uniform(0.15, 0.3))
+    disc = np.array([0.5 + rng.normal(0, 0.03), 0.5 + side * rng.uniform(0.15, 0.3)])
     field = np.hypot((rows - 0.5) * shape[0], (columns - 0.5) * shape[1]) / size
     inside = soft_step(rng.uniform(0.47, 0.53) - field, 0.01)
 
