@@ -32,6 +32,8 @@ class RunResult:
     ``metrics`` are as in summary.json, with the Jaccard index of the pooled voxels; ``levels`` and
     ``pooled_levels`` are the linear-probe Dice of each level; ``classes`` is the number of foreground classes.
     ``stopped_by`` is what ended stage 2: ``"updates"``, ``"time_budget"`` or ``"patience"``; empty if it is not recorded.
+    ``grid`` tells whether metrics were computed in the original pixels or at the size used in training, as always before
+    version 0.3.
     """
 
     folder: Path
@@ -55,6 +57,7 @@ class RunResult:
     classes: int = 1
     cases: int = 0
     unit: str = "px"
+    grid: str = "training"
     settings: Mapping[str, Any] = field(default_factory=dict)
     split_hash: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +160,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResult:
     settings, grid = settings_of_run(run["settings"]).flat(relevant=True), run.get("grid") or {}
+    native = "original" if settings["size"] == "native" else "training"
+    settings["metrics_grid"] = str(summary.get("grid", native))
     axes = dict(grid.get("axes") or {})
     labelled = str(axes.pop("labelled", settings["labelled"]))
     fold = axes.pop("fold", settings["fold"])
@@ -185,6 +190,7 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
         classes=len(summary.get("classes") or [1]),
         cases=int(summary["n"]),
         unit=str(summary.get("unit", "px")),
+        grid=settings["metrics_grid"],
         settings=settings,
         split_hash=str(run.get("split_hash", "")),
         versions=dict(run.get("versions") or {}),
