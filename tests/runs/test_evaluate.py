@@ -9,12 +9,15 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK as sitk
+import tifffile
 from PIL import Image as Pillow
 
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import read_labels
 from hebbseg.data.sources import open_source
+from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
+from hebbseg.inference import large_tiff
 from hebbseg.runs.evaluate import fitting_source, results_folder
 from tests.data.trees import picture, save
 from tests.tiny import GLANDS, TINY, TWO_CLASSES, bright_folder, command, tiny_segmenter
@@ -111,6 +114,20 @@ def test_metrics_are_those_of_the_masks_that_predict_writes(tmp_path: Path, monk
     assert [summary["grid"] for summary in summaries] == ["original", "training"]
     with Pillow.open(tmp_path / "out" / "worst.png") as drawn:
         assert drawn.width > drawn.height
+
+
+def test_large_tiffs_are_streamed_and_measured_as_predicted(tmp_path: Path, monkeypatch, capsys):
+    tiny_segmenter(size=None, window=(32, 32), normalize="zscore").save(tmp_path / "model")
+    for folder, array in (("images", picture(0, 150, 170, 3)), ("masks", np.eye(150, 170, dtype=np.uint8) * 255)):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        tifffile.imwrite(tmp_path / "data" / folder / "a.tif", array, photometric="rgb" if array.ndim == 3 else "minisblack")
+    monkeypatch.setattr(large_tiff, "LARGE_PIXELS", 100)
+    monkeypatch.setattr(CaseStore, "images", lambda *_: pytest.fail("the image was loaded"))
+    assert command(monkeypatch, "evaluate", tmp_path / "model", tmp_path / "data", "-o", tmp_path / "out") == 0
+    assert command(monkeypatch, "predict", tmp_path / "model", tmp_path / "data" / "images", "-o", tmp_path / "masks") == 0
+    (row,) = csv.DictReader((tmp_path / "out" / "metrics.csv").read_text().splitlines())
+    predicted, target = (tifffile.imread(tmp_path / folder / "a.tif") > 0 for folder in ("masks", "data/masks"))
+    assert (int(row["n_prediction"]), int(row["n_intersection"])) == (predicted.sum(), (predicted & target).sum())
 
 
 def named(*pairs: tuple[str, int]) -> tuple[ClassInfo, ...]:

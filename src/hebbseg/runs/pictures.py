@@ -64,6 +64,9 @@ def _display_size(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _resized_image(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     if image.shape[1:] == size:
         return image
+    step = min(n // (2 * m) for n, m in zip(image.shape[1:], size, strict=True))
+    if step > 1:  # the copies below are then small
+        image = np.ascontiguousarray(image[(slice(None), *[slice(None, None, step)] * len(size))])
     small = F.interpolate(torch.from_numpy(image.astype(np.float32))[None], size=size, mode="bilinear", antialias=True)[
         0
     ].numpy()
