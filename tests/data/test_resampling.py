@@ -1,33 +1,11 @@
 """Resampling of masks against a loop over pixels, and what it keeps."""
 
-import math
-from fractions import Fraction
-from itertools import product
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from hebbseg.data.resampling import resized_mask, resized_probabilities
-
-
-def literal(mask: torch.Tensor, size: tuple[int, ...], classes: int) -> torch.Tensor:
-    """Every new pixel: its overlap with every old pixel, in exact fractions."""
-    found = torch.zeros(size, dtype=torch.uint8)
-    for new in product(*map(range, size)):
-        areas = [Fraction(0)] * classes
-        per_axis = []
-        for place, old_size, new_size in zip(new, mask.shape, size, strict=True):
-            step = Fraction(old_size, new_size)
-            if new_size >= old_size:
-                per_axis.append([(math.floor((place + Fraction(1, 2)) * step), Fraction(1))])
-                continue
-            low, high = place * step, (place + 1) * step
-            per_axis.append([(i, min(high, i + 1) - max(low, i)) for i in range(old_size) if i + 1 > low and i < high])
-        for parts in product(*per_axis):
-            areas[int(mask[tuple(i for i, _ in parts)])] += math.prod(share for _, share in parts)
-        found[new] = areas.index(max(areas))
-    return found
+from tests.literal import resampling as literal
 
 
 @pytest.mark.parametrize(
@@ -37,7 +15,7 @@ def literal(mask: torch.Tensor, size: tuple[int, ...], classes: int) -> torch.Te
 def test_each_new_pixel_has_the_class_that_covers_most_of_it(old: tuple[int, ...], new: tuple[int, ...]) -> None:
     for seed in range(5):
         mask = torch.randint(0, 3, old, generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
-        assert torch.equal(resized_mask(mask, new, 3), literal(mask, new, 3))
+        assert torch.equal(resized_mask(mask, new, 3), literal.resized_mask(mask, new, 3))
 
 
 def test_enlarging_is_nearest_exact() -> None:

@@ -144,6 +144,12 @@ def test_distances_are_converted_to_the_pixels_of_the_paper(tmp_path: Path) -> N
     assert only_table(small).rows[-1].cells[3].text == "17.64"
 
 
+def test_a_planned_size_is_not_that_of_the_paper(tmp_path: Path) -> None:
+    runs = [replace(run, settings={**run.settings, "size": "auto"}) for run in compared(tmp_path).runs]
+    assert References(Comparison(runs), "sota").distance_scale == 1, "of versions without plans"
+    assert References(Comparison([replace(run, planned=True) for run in runs]), "sota").distance_scale is None
+
+
 @pytest.mark.parametrize(("size", "unit"), [([128, 96], "px"), ("native", "px"), ([128, 128], "mm")])
 def test_distances_in_another_unit_are_left_out_with_the_reason(size: Any, unit: str, tmp_path: Path) -> None:
     comparison = compared(tmp_path)
