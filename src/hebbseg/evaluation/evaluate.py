@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from torch import Tensor
 
-from hebbseg.data.cases import Source
+from hebbseg.data.cases import Case, Source
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError, did_you_mean
@@ -33,6 +33,7 @@ def evaluate(
     *,
     store: CaseStore | None = None,
     grid: Grid = "original",
+    classes_of: Callable[[Case], np.ndarray | None] = lambda case: None,
     look: Callable[[str, np.ndarray, np.ndarray], None] = lambda case, prediction, target: None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Row], dict[str, Any]]:
@@ -44,18 +45,21 @@ def evaluate(
         store: contains these cases, preprocessed for this segmenter; default: they are read from ``source``.
         grid: ``"original"`` scales the probabilities back to the size of the file and compares them with its mask;
             ``"training"`` compares at the size used in training, with the resized mask.
+        classes_of: returns the class indices (*S) of cases that are predicted otherwise, and None for all others.
         look: called with each case's id, prediction and target (*S).
         report: called with (cases done, total cases).
     """
     store = store or CaseStore(source=source, preprocessing=segmenter.preprocessing, images=ids, masks=ids)
-    spacings = {case.id: case.spacing_mm for case in source.cases if case.id in set(ids)}
-    in_mm = all(spacing is not None for spacing in spacings.values())
+    cases = {case.id: case for case in source.cases if case.id in set(ids)}
+    in_mm = all(case.spacing_mm is not None for case in cases.values())
     classes = source.classes
     rows: list[Row] = []
     for done, name in enumerate(ids, start=1):
         target = (store.original_mask(name) if grid == "original" else store.mask(name)).numpy()
-        prediction = segmenter.classes_of_preprocessed(store.images([name])[0], target.shape)
-        spacing = spacings[name] if in_mm else None
+        prediction = classes_of(cases[name])
+        if prediction is None:
+            prediction = segmenter.classes_of_preprocessed(store.images([name])[0], target.shape)
+        spacing = cases[name].spacing_mm if in_mm else None
         if spacing is not None and grid == "training":
             native = store.native_shape(name)
             spacing = tuple(step * n / w for step, n, w in zip(spacing, native, target.shape, strict=True))

@@ -193,10 +193,11 @@ def _listed(settings: DataSettings) -> "Source":
 
 @lru_cache(maxsize=1)
 def _dataset(settings: DataSettings, originals: bool) -> "Dataset":
+    """Decode the cases; ``originals``: keep the masks before resizing, as any case may be tested."""
     from hebbseg.runs.dataset import decode_cases
 
     source = _listed(settings.model_copy(update={"size": "auto"}))
-    kept = [case.id for case in source.cases if case.has_mask] if originals else ()  # any case may be tested
+    kept = [case.id for case in source.cases if case.has_mask] if originals else ()
     return decode_cases(source, settings, Lines(sys.stderr), originals=kept)
 
 

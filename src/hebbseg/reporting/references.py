@@ -110,7 +110,7 @@ def _scale(run: RunResult) -> float | None:
     if run.grid == "original":
         return None
     if size == "auto":
-        return 1.0
+        return None if run.planned else 1.0
     # From one square size to another, both axes have the same scale.
     return None if isinstance(size, str) or len(set(size)) != 1 else WORKING_SIZE / size[0]
 

@@ -30,10 +30,10 @@ class RunResult:
     ``recipe`` is empty for a run of `hebbseg train`. ``labelled`` is the label regime as written and ``percent`` its
     percentage, if known. ``order`` is the position of the arm in the recipe. ``axes`` are the other axes of the recipe.
     ``metrics`` are as in summary.json, with the Jaccard index of the pooled voxels; ``levels`` and
-    ``pooled_levels`` are the linear-probe Dice of each level; ``classes`` is the number of foreground classes.
+    ``pooled_levels`` are the linear-probe Dice of each level; ``classes`` is the number of foreground classes. ``grid`` tells
+    whether metrics were computed in the original pixels or at the size used in training, as always before version 0.3,
+    and ``planned`` whether ``size=auto`` was planned; it was 128 × 128 before.
     ``stopped_by`` is what ended stage 2: ``"updates"``, ``"time_budget"`` or ``"patience"``; empty if it is not recorded.
-    ``grid`` tells whether metrics were computed in the original pixels or at the size used in training, as always before
-    version 0.3.
     """
 
     folder: Path
@@ -58,6 +58,7 @@ class RunResult:
     cases: int = 0
     unit: str = "px"
     grid: str = "training"
+    planned: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     split_hash: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -191,6 +192,7 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
         cases=int(summary["n"]),
         unit=str(summary.get("unit", "px")),
         grid=settings["metrics_grid"],
+        planned=bool(run.get("plan")),
         settings=settings,
         split_hash=str(run.get("split_hash", "")),
         versions=dict(run.get("versions") or {}),

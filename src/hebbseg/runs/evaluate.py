@@ -18,6 +18,7 @@ from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import Grid, evaluate
+from hebbseg.inference.large_tiff import classes_of_large, is_large
 from hebbseg.inference.predictor import Predictor
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.pictures import Shown, draw_cases, shown
@@ -117,6 +118,7 @@ def measure(
         source,
         cases,
         grid=grid,
+        classes_of=lambda case: _streamed(segmenter, source, case),
         look=look,
         report=lambda done, total: reporter.step("evaluate", done, total, {}),
     )
@@ -126,6 +128,13 @@ def measure(
     draw_cases(source, worst, folder / "worst.png", "Worst cases")
     write_json(folder / "summary.json", summary)
     return summary
+
+
+def _streamed(segmenter: Predictor, source: Source, case: Case) -> np.ndarray | None:
+    """Return the class indices of an image that `hebbseg predict` would stream; None for all others."""
+    if not isinstance(source, FileSource) or len(case.image) != 1 or not is_large(case.image[0], [segmenter]):
+        return None
+    return classes_of_large(segmenter, case.image[0])
 
 
 def _turned(source: FileSource, axes: Axes) -> FileSource:

@@ -15,6 +15,7 @@ from hebbseg.reporting.plots.figures import draw_grid
 from hebbseg.reporting.plots.overlay import overlay
 
 LONGER_SIDE = 512
+NAME_LENGTH = 26  # longer names overlap their neighbors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +46,13 @@ def draw_cases(source: Source, chosen: Sequence[Shown], path: Path, title: str) 
         prediction, target = (_resized_classes(mask, size, classes) for mask in (each.prediction, each.target))
         spacing = cases[each.case].spacing_mm if len(size) == 3 else None
         pictures.append(overlay(_resized_image(image, size), prediction, target=target, spacing=spacing))
-    labels = [f"{each.case}  Dice {each.dice:.2f}" for each in chosen]
+    labels = [f"{_shortened(each.case)}  Dice {each.dice:.2f}" for each in chosen]
     colours = "in yellow" if classes == 2 else "in one color per class"
     draw_grid(pictures, path, f"{title}: prediction {colours}, target in blue", labels)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH // 2]}…{name[1 - NAME_LENGTH // 2 :]}"
 
 
 def _display_size(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -59,6 +64,9 @@ def _display_size(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _resized_image(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     if image.shape[1:] == size:
         return image
+    step = min(n // (2 * m) for n, m in zip(image.shape[1:], size, strict=True))
+    if step > 1:  # the copies below are then small
+        image = np.ascontiguousarray(image[(slice(None), *[slice(None, None, step)] * len(size))])
     small = F.interpolate(torch.from_numpy(image.astype(np.float32))[None], size=size, mode="bilinear", antialias=True)[
         0
     ].numpy()

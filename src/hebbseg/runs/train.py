@@ -85,7 +85,7 @@ def run(
                 folder.save_rows("history.csv", history)
                 draw_history(history, folder / "progress.png")
                 if split.test:
-                    _test(predictor, dataset, split, folder, reporter, request, settings.finetune.metrics_grid, ended)
+                    _test(predictor, dataset, split, folder, reporter, request, ended, settings.finetune.metrics_grid)
                 _close(folder, **ended)
         fabric.barrier()
     return predictor
@@ -185,7 +185,7 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 def _test(
     predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None,
-    grid: Grid, ended: Mapping[str, Any],
+    ended: Mapping[str, Any], grid: Grid,
 ) -> None:  # fmt: skip
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
     chosen: list[Shown] = []
