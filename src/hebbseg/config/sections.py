@@ -82,7 +82,7 @@ class DataSettings(Section):
     )
     size: Annotated[Sizes | Literal["auto", "native"], BeforeValidator(as_numbers)] = Field(
         "auto",
-        description="size of images in training and in metrics (predicted masks have the original size); auto: in 2D, the "
+        description="size of images in training (predicted masks and metrics have the original size); auto: in 2D, the "
         "smallest that keeps the labelled masks (see hebbseg plan); native (no resizing) in 3D and for fine detail",
     )
     normalize: Literal["auto", "unit", "zscore"] = Field(
@@ -138,7 +138,7 @@ class FinetuneSettings(Section):
     method: str = Field(
         "auto",
         description="fine-tuning method: supervised, em, mean-teacher, uamt, cct, cps, urpc, dtc, fixmatch, unimatch or bcp; "
-        "auto: UniMatch with dice-gated pseudo-labels (weighted by the Dice on labelled images), or supervised if all "
+        "auto: supervised for the first half of the training, then FixMatch with a teacher; supervised throughout if all "
         "training images are labelled",
     )
     method_options: Options = Field(
@@ -192,6 +192,11 @@ class FinetuneSettings(Section):
         10, description="early stopping: number of validations without improvement; none disables it"
     )
     tta: Literal["none", "flips", "flips+rot"] = Field("none", description="test-time augmentation")
+    metrics_grid: Literal["original", "training"] = Field(
+        "original",
+        description="pixels of metrics; original: those of the files, in mm where the spacing is known; training: those of the "
+        "size used in training",
+    )
 
     def in_updates(self, *, labelled: int, batch: int) -> Self:
         """Return the settings with epochs converted to updates, for this number of labelled images and batch size."""

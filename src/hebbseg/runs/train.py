@@ -12,8 +12,7 @@ from hebbseg.config import Settings
 from hebbseg.data.progress import Quiet, Reporter
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.evaluation.evaluate import evaluate
-from hebbseg.evaluation.metrics import mean_dice
+from hebbseg.evaluation.evaluate import Grid, evaluate
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import AUTO, auto_method, options_text
@@ -25,7 +24,8 @@ from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.pictures import Shown, draw_cases
+from hebbseg.runs.lock import exclusive
+from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.planned import describe_plan, planned
 from hebbseg.runs.preflight import check_listed, check_planned, check_settings, require_classes, require_labelled
 from hebbseg.runs.provenance import overlap_warning
@@ -37,6 +37,7 @@ from hebbseg.training.tensorboard import WithTensorBoard
 PICTURES = 6  # test cases shown in figures/test.png
 
 
+@exclusive
 def run(
     settings: Settings,
     out: Path,
@@ -84,12 +85,13 @@ def run(
                 folder.save_rows("history.csv", history)
                 draw_history(history, folder / "progress.png")
                 if split.test:
-                    _test(predictor, dataset, split, folder, reporter, request, ended)
+                    _test(predictor, dataset, split, folder, reporter, request, ended, settings.finetune.metrics_grid)
                 _close(folder, **ended)
         fabric.barrier()
     return predictor
 
 
+@exclusive
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
     """Run stage 1 alone; reads no mask. Returns the weights file for ``--init FILE``."""
     reporter = reporter or Quiet()
@@ -129,7 +131,8 @@ def _data(
         split = check_listed(settings, listed, labelled=masks)
         fill, plan = planned(settings, listed, split, folder, masks=masks)
         check_planned(fill(settings), listed)
-        dataset = decode_cases(listed, fill(settings).data, reporter, masks=masks)
+        tested = split.test if masks and settings.finetune.metrics_grid == "original" else ()
+        dataset = decode_cases(listed, fill(settings).data, reporter, masks=masks, originals=tested)
         if dataset.source.cases != listed.cases:
             split = draw_split(settings, dataset.source)
     else:
@@ -157,7 +160,7 @@ def _resolve_method(settings: Settings, unlabelled: int, started_with: Settings 
     """Replace ``method=auto`` by the method it stands for, or stood for when the run was started."""
     if settings.finetune.method != AUTO:
         return settings
-    method, options = auto_method(unlabelled=unlabelled, network=settings.network.name)
+    method, options = auto_method(unlabelled=unlabelled)
     if started_with is not None:
         method, options = started_with.finetune.method, dict(started_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""
@@ -182,15 +185,14 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 def _test(
     predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None,
-    ended: Mapping[str, Any],
+    ended: Mapping[str, Any], grid: Grid,
 ) -> None:  # fmt: skip
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
-    shown: list[Shown] = []
+    chosen: list[Shown] = []
 
     def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
-        if len(shown) < PICTURES:
-            found = mean_dice(prediction, target, len(dataset.source.classes))
-            shown.append(Shown(case=case, prediction=prediction, target=target, dice=found))
+        if len(chosen) < PICTURES:
+            chosen.append(shown(case, prediction, target, len(dataset.source.classes)))
 
     def report(done: int, total: int) -> None:
         reporter.step("test", done, total, {})
@@ -205,11 +207,12 @@ def _test(
         dataset.source,
         split.test,
         store=dataset.store.restricted_to(dataset.source, images=split.test, masks=split.test),
+        grid=grid,
         look=look,
         report=report,
     )
     folder.save_rows("metrics.csv", rows)
-    draw_cases(dataset.source, shown, folder / "figures" / "test.png", "Test cases")
+    draw_cases(dataset.source, chosen, folder / "figures" / "test.png", "Test cases")
     warning = {name: text for name, text in folder.description().items() if name == "warning"}
     write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes), **ended} | warning)
 
