@@ -24,7 +24,7 @@ from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.lock import in_use
+from hebbseg.runs.lock import exclusive
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.planned import describe_plan, planned
 from hebbseg.runs.preflight import check_listed, check_planned, check_settings, require_classes, require_labelled
@@ -37,6 +37,7 @@ from hebbseg.training.tensorboard import WithTensorBoard
 PICTURES = 6  # test cases shown in figures/test.png
 
 
+@exclusive
 def run(
     settings: Settings,
     out: Path,
@@ -56,20 +57,7 @@ def run(
         notes: added to run.json.
         started: when the command started (`time.monotonic`), for the time budget; default: now.
     """
-    with in_use(out):
-        return _run(settings, out, resume, reporter or Quiet(), dataset, initialize, notes, started)
-
-
-def _run(
-    settings: Settings,
-    out: Path,
-    resume: bool,
-    reporter: Reporter,
-    dataset: Dataset | None,
-    initialize: Initialize | None,
-    notes: Mapping[str, Any] | None,
-    started: float | None,
-) -> Predictor:
+    reporter = reporter or Quiet()
     check_settings(settings)
     fabric = make_fabric(settings)
     folder = RunFolder(out, writes=fabric.global_rank == 0, started=started)
@@ -103,13 +91,10 @@ def _run(
     return predictor
 
 
+@exclusive
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
     """Run stage 1 alone; reads no mask. Returns the weights file for ``--init FILE``."""
-    with in_use(out):
-        return _pretrain_only(settings, out, resume, reporter or Quiet())
-
-
-def _pretrain_only(settings: Settings, out: Path, resume: bool, reporter: Reporter) -> Path:
+    reporter = reporter or Quiet()
     check_settings(settings)
     if not is_initializer(settings.pretrain.init):
         raise HebbsegError(
