@@ -16,6 +16,7 @@ from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
 from hebbseg.data.io.formats import is_dicom, mask_suffix, read_image, stem_of, suffix_of, write_mask
 from hebbseg.data.io.image_file import Image
 from hebbseg.data.progress import Quiet, Reporter
+from hebbseg.data.resampling import resized_classes
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.archives import is_archive
 from hebbseg.data.sources.listing import subfolders, visible
@@ -25,6 +26,7 @@ from hebbseg.inference.overlap import overlapped
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import uncertainty
 
+PNG_LEVEL = 1  # of overlays and uncertainty maps: the fastest; a higher one would take most of the time
 # Uncertainty maps are written like masks: level i of 255 is "class" i.
 LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
 
@@ -181,7 +183,8 @@ def _compute(
         return _Predicted(picture=picture)
     probabilities = mean_probabilities(segmenters, image)
     levels = None if target.uncertainty is None else (uncertainty(probabilities) * 255).round().byte().numpy()
-    return _Predicted(image=image, indices=probabilities.argmax(0).numpy().astype(np.uint8), levels=levels)
+    indices = resized_classes(probabilities, probabilities.shape[1:]).numpy()  # faster than argmax over the first axis
+    return _Predicted(image=image, indices=indices, levels=levels)
 
 
 def _write(target: Targets, ready: _Predicted, classes: Sequence[ClassInfo]) -> Path:
@@ -220,7 +223,7 @@ def _targets(segmenters: Sequence[Predictor], each: Input, out: Path, overlays: 
 
 def _write_png(path: Path, picture: np.ndarray) -> None:
     with replacing(path) as temporary:
-        Pillow.fromarray(picture).save(temporary)
+        Pillow.fromarray(picture).save(temporary, compress_level=PNG_LEVEL)
 
 
 def _is_one_image(path: Path) -> bool:
