@@ -148,7 +148,7 @@ def _update_data_path(task: Task) -> None:
 def dataset_of(settings: Settings) -> "Dataset":
     """Return the data of a task, decoded once for consecutive tasks of a worker on the same data."""
     unsplit = DataSettings(source=settings.data.source)
-    of_split = ("labelled", "protocol", "folds", "folds_by", "fold", "test", "split_seed")
+    of_split = ("labelled", "protocol", "folds", "folds_by", "fold", "test", "split_seed", "select")
     of_patches = ("patch", "patch_foreground", "window_blend")
     return _dataset(settings.data.model_copy(update={name: getattr(unsplit, name) for name in of_split + of_patches}))
 

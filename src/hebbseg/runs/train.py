@@ -22,11 +22,12 @@ from hebbseg.networks.model_file import save_model
 from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
 from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
-from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
+from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, list_cases
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.pictures import Shown, draw_cases
 from hebbseg.runs.preflight import check_listed, check_settings, require_classes, require_labelled
 from hebbseg.runs.provenance import overlap_warning
+from hebbseg.runs.selection import draw_selected_split
 from hebbseg.runs.stages import Initialize, stage1_session, train_stages
 from hebbseg.training.distributed import launched, make_fabric
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
@@ -118,12 +119,9 @@ def _data(settings: Settings, reporter: Reporter, dataset: Dataset | None, *, ma
     """Return the cases, decoded once, and their split."""
     if dataset is None:
         listed = list_cases(settings.data)
-        split = check_listed(settings, listed, labelled=masks)
+        check_listed(settings, listed, labelled=masks)
         dataset = decode_cases(listed, settings.data, reporter, masks=masks)
-        if dataset.source.cases != listed.cases:
-            split = draw_split(settings, dataset.source)
-    else:
-        split = draw_split(settings, dataset.source)
+    split = draw_selected_split(settings, dataset.source, reporter)
     describe_split(split, dataset.source, reporter)
     return dataset, split
 
