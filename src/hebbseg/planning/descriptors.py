@@ -63,7 +63,7 @@ def texture_descriptors(images: Iterable[Tensor], *, done: Callable[[], None] = 
     for image in images:
         flat = image.flatten(1).double()  # (C, *S) → (C, positions)
         quantiles = np.quantile(flat.numpy(), QUANTILES, axis=1)  # (quantiles, C)
-        rows.append(np.concatenate([flat.mean(1), flat.std(1), quantiles.ravel(), *_gradient_energies(image)]))
+        rows.append(np.concatenate([flat.mean(1), flat.std(1, correction=0), quantiles.ravel(), *_gradient_energies(image)]))
         done()
     return standardized(np.stack(rows))
 
