@@ -44,7 +44,7 @@ SOURCES = {
     "la": ("la:{}/la_half", {"size": "32x28x16", "patch": "none"}, ("5%", "10%")),
 }
 PROXY = {
-    "protocol": "selection", "init": "random", "method": "supervised", "features": "8,16,32,64", "updates": 200,
+    "protocol": "selection", "init": "random", "method": "supervised", "features": "8,16,32,64", "updates": 150,
     "labelled_batch": 4, "augment": "flips-rotations", "precision": "32-true", "accelerator": "cpu",
 }  # fmt: skip
 CRITERIA = ("facility", "typical", "coverage")
@@ -55,12 +55,12 @@ TESTED = 40  # images of the fold that the trees predict
 Row = dict[str, str]
 
 
-def arms(groups: bool) -> Iterator[tuple[str, str, int]]:
-    """Yield criterion, descriptors and number of the draw; ``random-spread`` draws at random, spread over patients."""
+def arms(spread: bool) -> Iterator[tuple[str, str, int]]:
+    """Yield criterion, descriptors and number of the draw; ``random-spread`` (with groups) is spread over patients."""
     for criterion in CRITERIA:
         yield from ((criterion, descriptors, 0) for descriptors in DESCRIPTORS)
     yield from (("random", "", draw) for draw in range(DRAWS))
-    if groups:
+    if spread:
         yield from (("random-spread", "", draw) for draw in range(DRAWS))
 
 
@@ -145,21 +145,22 @@ def differences(rows: list[Row]) -> Iterator[str]:
         key = f"{row['segmenter']} {row['dataset']}", row["labelled_percent"], row["criterion"], row["descriptors"]
         cells.setdefault(key, {}).setdefault(row["seed"], []).append(100 * float(row["dice"]))
     draws = {key: {s: v for s, v in by_seed.items() if len(v) >= DRAWS} for key, by_seed in cells.items() if key[2] == "random"}
-    pooled: dict[tuple[str, str, str], list[float]] = {}
+    pooled: dict[tuple[str, str, str], dict[tuple[str, str], list[float]]] = {}
     for (dataset, percent, criterion, descriptors), by_seed in sorted(cells.items()):
         base = draws.get((dataset, percent, "random", ""), {})
         pairs = {seed: np.mean(values) - np.mean(base[seed]) for seed, values in by_seed.items() if seed in base}
         if criterion == "random" and base:
             within = np.mean([np.std(values, ddof=1) for values in base.values()])
-            yield f"{dataset} {percent} % random: {np.mean([np.mean(v) for v in base.values()]):.2f}, " + (
-                f"standard deviation over draws {within:.2f}"
-            )
+            mean = np.mean([np.mean(values) for values in base.values()])
+            yield f"{dataset} {percent} % random: {mean:.2f}, standard deviation over draws {within:.2f} (n = {len(base)})"
         elif pairs:
             yield f"{dataset} {percent} % {criterion} {descriptors}: − random {interval(list(pairs.values()))}"
-            pooled.setdefault((dataset, criterion, descriptors), []).extend(pairs.values())
-            pooled.setdefault((f"{dataset.split()[0]} all", criterion, descriptors), []).extend(pairs.values())
-    for (dataset, criterion, descriptors), values in sorted(pooled.items()):
-        yield f"{dataset}, all regimes: {criterion} {descriptors}: − random {interval(values)}"
+            for name, (seed, pair) in product((dataset, f"{dataset.split()[0]} all"), pairs.items()):
+                pooled.setdefault((name, criterion, descriptors), {}).setdefault((dataset, seed), []).append(pair)
+    for (dataset, criterion, descriptors), by_fold in sorted(pooled.items()):
+        # Label regimes of a fold share their test images: one number per fold.
+        values = [float(np.mean(pairs)) for pairs in by_fold.values()]
+        yield f"{dataset}, mean over regimes: {criterion} {descriptors}: − random {interval(values)}"
 
 
 def main() -> None:
@@ -190,7 +191,9 @@ def _measure_all(args: argparse.Namespace, rows: list[Row]) -> None:
             datasets[name] = found, PixelFeatures(found)
         dataset, features = datasets[name]
         groups = any(case.group for case in dataset.source.cases)
-        for percent, (criterion, descriptors, draw) in product(args.percent or regimes, arms(groups)):
+        for percent, (criterion, descriptors, draw) in product(
+            args.percent or regimes, arms(groups and args.segmenter == "pixels")
+        ):
             key = (args.segmenter, name, percent.rstrip("%"), str(seed), criterion, descriptors, str(draw))
             if key in known:
                 continue
