@@ -21,7 +21,8 @@ def draw_selected_split(settings: Settings, source: Source, reporter: Reporter) 
     """Draw the split, with the labelled cases that the setting ``select`` chooses.
 
     They are chosen among the training cases with masks by descriptors of all training images. Test and validation images
-    are not read; a training image that cannot be read is an error. The order depends on the data, the seed of the split and the criterion only, so label regimes are nested.
+    are not read; a training image that cannot be read is an error. The order depends on the data, the seed of the split and
+    the criterion only, so label regimes are nested.
     """
     criterion, seed = settings.data.select, settings.split_seed
     split = draw_split(settings, source)
