@@ -132,7 +132,7 @@ def test_with_a_run_uncertain_images_far_from_labelled_ones_come_first(tmp_path:
     assert command(monkeypatch, "next", run, "-n", "3", "-o", out) == 0
     rows = rows_of(out)
     allowed = {*split.training.unlabelled, "new"}
-    assert {row["case"] for row in rows} <= allowed and all("uncertain: " in row["reason"] for row in rows)
+    assert {row["case"] for row in rows} <= allowed and all("uncertainty " in row["reason"] for row in rows)
     assert set(opened) == allowed | set(split.training.labelled), "no test image"
     assert "have masks that the run did not use" in capsys.readouterr().err
     assert command(monkeypatch, "next", run, "-n", "3", "--criterion", "coverage", *FAST, "-o", out) == 0

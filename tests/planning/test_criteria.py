@@ -112,7 +112,7 @@ def test_reasons_name_what_decided() -> None:
         ("coverage", "nearest is c"),
         ("typical", "similar"),
         ("facility", "mean distance"),
-        ("uncertainty", "uncertain: "),
+        ("uncertainty", "uncertainty 0"),
     ):
         assert word in rank_images(criterion, source, 1)[0].reason
     with pytest.raises(HebbsegError, match="Did you mean 'typical'"):

@@ -167,7 +167,7 @@ def uncertainty(pool: Pool, taken: list[int], allowed: list[int]) -> Pick:
     distance = pool.nearest(taken) if taken else np.ones(len(pool.names))
     index, score = _largest(pool.uncertainty * distance, allowed)
     higher = sum(pool.uncertainty[i] > pool.uncertainty[index] for i in range(len(pool.names)) if i not in pool.labelled)
-    reason = f"uncertain: {pool.uncertainty[index]:.2f} (number {higher + 1} of {len(pool.names) - len(pool.labelled)})"
+    reason = f"uncertainty {pool.uncertainty[index]:.2f} (number {higher + 1} of {len(pool.names) - len(pool.labelled)})"
     if taken:
         closest = min(taken, key=lambda j: pool.distances[index, j])
         reason += f", at distance {distance[index]:.2f} from {pool.names[closest]}, the nearest labelled or ranked image"
