@@ -18,6 +18,7 @@ IMAGES, HARDWARE = "Images and network", "Hardware"
 FLAGS = {
     "preset": (TRAINING, None),
     "labelled": (SPLIT, "10%|8"),
+    "select": (SPLIT, None),
     "protocol": (SPLIT, None),
     "folds": (SPLIT, "N"),
     "fold": (SPLIT, "K"),

@@ -48,6 +48,11 @@ class DataSettings(Section):
         description="labelled training images whose masks are used: a share (10%, rounded up) or a number (8); the others "
         "count as unlabelled",
     )
+    select: Literal["random", "coverage", "typical", "facility"] = Field(
+        "random",
+        description="how the labelled training images are chosen; other than random: by descriptors of the training images, "
+        "spread over patients (see docs/next.md)",
+    )
     protocol: Literal["few-label", "paper", "selection"] = Field(
         "few-label",
         description="evaluation protocol; few-label: one test set, no validation set, final weights; paper: cross-validation, "
