@@ -96,10 +96,14 @@ class Preprocessing:
 
     def mask(self, array: np.ndarray) -> Tensor:
         """Return the class indices (*S) as stored: (*size), uint8."""
-        mask = torch.from_numpy(np.ascontiguousarray(array, dtype=np.uint8))
-        if self.size is None or mask.shape == self.size:
-            return mask
-        return F.interpolate(mask[None, None].float(), size=self.size, mode="nearest-exact")[0, 0].to(torch.uint8)
+        return self.ids(np.ascontiguousarray(array, dtype=np.uint8))
+
+    def ids(self, array: np.ndarray) -> Tensor:
+        """Return integers (*S), such as object ids, at the size of `mask`, in their own type."""
+        ids = torch.from_numpy(array)
+        if self.size is None or ids.shape == self.size:
+            return ids
+        return F.interpolate(ids[None, None].double(), size=self.size, mode="nearest-exact")[0, 0].to(ids.dtype)
 
     @staticmethod
     def to_network(kept: Tensor) -> Tensor:

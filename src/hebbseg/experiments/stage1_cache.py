@@ -34,9 +34,9 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Datas
     # Without masks: too few of them for a label regime is an error of the runs in that regime only.
     training = draw_split(settings.changed(labelled="0"), dataset.source).training
     fabric = make_fabric(settings)
-    classes = len(dataset.source.classes)
     with launched(fabric), interrupt_requests() as request:
         context = RunContext(settings, dataset, training, fabric)
+        classes = context.outputs
         files = RunFolder(folder, writes=fabric.global_rank == 0)
         checkpoint = files / "checkpoint.pt"
         state = load_checkpoint(checkpoint) if checkpoint.exists() else None
@@ -65,7 +65,7 @@ def cached_weights(folders: Sequence[Path]) -> Initialize:
                 f"{path}: these weights were trained on different training images than those of this run, as the data have "
                 "changed. Restore the data, or choose another output folder with -o."
             )
-        made = build_network(**context.network_options(len(context.source.classes))).to(context.fabric.device)
+        made = build_network(**context.network_options(context.outputs)).to(context.fabric.device)
         made.load_state_dict(weights)
         report = json.loads(described["report"])
         diagnostics = {name: LayerDiagnostics(**numbers) for name, numbers in report["diagnostics"].items()}

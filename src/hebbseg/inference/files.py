@@ -20,6 +20,8 @@ from hebbseg.data.sources.archives import is_archive
 from hebbseg.data.sources.listing import subfolders, visible
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.large_tiff import is_large, predict_large, preview
+from hebbseg.inference.object_files import ObjectFiles
+from hebbseg.inference.objects import merged_border
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import uncertainty
 
@@ -79,14 +81,21 @@ def plan(
     *,
     overlays: bool = True,
     uncertainty_maps: bool = True,
+    objects: ObjectFiles | None = None,
     overwrite: bool = False,
 ) -> list[Targets]:
-    """Return the output paths. Raises, before anything is written, if a file would be overwritten."""
-    targets = [_targets(segmenters, each, out, overlays, uncertainty_maps) for each in inputs]
+    """Return the output paths. Raises, before anything is written, if a file would be overwritten.
+
+    Args:
+        objects: has further output paths; images are then not streamed.
+    """
+    streams = objects is None
+    targets = [_targets(segmenters, each, out, overlays, uncertainty_maps, streams) for each in inputs]
     originals = {path.resolve() for each in inputs for path in each.files}
     taken: dict[Path, Input] = {}
     for each, target in zip(inputs, targets, strict=True):
-        for path in filter(None, (target.mask, target.overlay, target.uncertainty)):
+        of_objects = objects.targets(each.name, each.suffix) if objects else ()
+        for path in filter(None, (target.mask, target.overlay, target.uncertainty, *of_objects)):
             if path.resolve() in originals:
                 raise HebbsegError(f"{path} is an input image and would be overwritten by a mask. Choose another -o.")
             if path in taken:
@@ -95,7 +104,7 @@ def plan(
                     "write them to different folders."
                 )
             taken[path] = each
-    existing = [path for path in taken if path.exists()]
+    existing = [path for path in (*taken, *(objects.tables if objects else ())) if path.exists()]
     if existing and not overwrite:
         raise HebbsegError(
             f"{out} already contains {len(existing)} of the results, first {existing[0]}. Choose another -o, or pass "
@@ -105,7 +114,12 @@ def plan(
 
 
 def predict_files(
-    segmenters: Sequence[Predictor], inputs: Sequence[Input], targets: Sequence[Targets], *, reporter: Reporter | None = None
+    segmenters: Sequence[Predictor],
+    inputs: Sequence[Input],
+    targets: Sequence[Targets],
+    *,
+    objects: ObjectFiles | None = None,
+    reporter: Reporter | None = None,
 ) -> Outcome:
     """Predict every image with the mean of all segmenters; a failed image does not stop the others."""
     check_ensemble(segmenters)
@@ -114,7 +128,7 @@ def predict_files(
     failures: list[str] = []
     for done, (each, target) in enumerate(zip(inputs, targets, strict=True), start=1):
         try:
-            masks.append(_predict(segmenters, each, target, reporter))
+            masks.append(_predict(segmenters, each, target, objects, reporter))
         except (HebbsegError, OSError, RuntimeError, MemoryError) as error:
             message = str(error) or type(error).__name__
             failures.append(message if _shown(each) in message else f"{_shown(each)}: {message}")
@@ -131,6 +145,7 @@ def check_ensemble(segmenters: Sequence[Predictor]) -> None:
             ("classes", _classes(first), _classes(other)),
             ("spatial dimensions", first.spatial_dims, other.spatial_dims),
             ("order of axes", first.axes, other.axes),
+            ("learned borders", first.borders, other.borders),
         ):
             if a != b:
                 raise HebbsegError(f"The models of an ensemble differ in {what}: {a} and {b}. Choose models that agree.")
@@ -144,7 +159,9 @@ def mean_probabilities(segmenters: Sequence[Predictor], image: Image) -> Tensor:
     return total / len(segmenters)
 
 
-def _predict(segmenters: Sequence[Predictor], each: Input, target: Targets, reporter: Reporter) -> Path:
+def _predict(
+    segmenters: Sequence[Predictor], each: Input, target: Targets, objects: ObjectFiles | None, reporter: Reporter
+) -> Path:
     if target.streamed:
         picture = predict_large(
             segmenters,
@@ -155,12 +172,14 @@ def _predict(segmenters: Sequence[Predictor], each: Input, target: Targets, repo
         )
     else:
         image = each.read()
-        probabilities = mean_probabilities(segmenters, image)
+        outputs = mean_probabilities([segmenter.with_border_class for segmenter in segmenters], image)
+        probabilities = merged_border(outputs) if segmenters[0].borders else outputs
         indices = probabilities.argmax(0).numpy().astype(np.uint8)
+        labels = objects.write(each.name, each.suffix, image, outputs.numpy(), segmenters[0]) if objects else None
         if target.uncertainty is not None:
             levels = (uncertainty(probabilities) * 255).round().byte().numpy()
             _write_uncertainty(target.uncertainty, levels, image)
-        picture = preview(image, indices) if target.overlay is not None else np.empty(0)
+        picture = preview(image, indices if labels is None else labels) if target.overlay is not None else np.empty(0)
         write_mask(target.mask, indices, image, segmenters[0].classes)
     if target.overlay is not None:
         _write_png(target.overlay, picture)
@@ -174,9 +193,11 @@ def _write_uncertainty(path: Path, levels: np.ndarray, image: Image) -> None:
         write_mask(path, levels, image, LEVELS)
 
 
-def _targets(segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool) -> Targets:
+def _targets(
+    segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool, streams: bool
+) -> Targets:
     try:
-        streamed = len(each.files) == 1 and is_large(each.files[0], segmenters)
+        streamed = streams and len(each.files) == 1 and is_large(each.files[0], segmenters)
     except HebbsegError:
         streamed = False  # damaged: reading it reports the error
     # A PNG cannot contain a volume and cannot be written in tiles.

@@ -63,7 +63,7 @@ def predict_large(
 
         classes, levels = mapped("classes"), None if uncertainty is None else mapped("uncertainty")
         predict_streaming(
-            [segmenter.network for segmenter in segmenters],
+            [segmenter.class_network for segmenter in segmenters],
             image.array,
             classes,
             window=first.window,

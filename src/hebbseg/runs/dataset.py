@@ -49,6 +49,7 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
         preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
+        borders=settings.borders,
     )
     if not isinstance(listed, FileSource):  # generated images need no check
         return Dataset(source=listed, store=store)
