@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from scipy.ndimage import binary_fill_holes, distance_transform_edt
+from scipy.ndimage import binary_fill_holes, distance_transform_edt, generate_binary_structure
 from skimage.measure import label
 from skimage.morphology import local_maxima, reconstruction
 from skimage.segmentation import relabel_sequential, watershed
@@ -120,9 +120,10 @@ def neck_seeds(mask: np.ndarray, spacing: Sequence[float] | None = None, neck: f
         return mask.astype(np.int32), np.ones(mask.shape)
     distance = distance_transform_edt(mask, sampling=steps)
     height = np.log1p(distance)
-    lowered = reconstruction(height + math.log(neck), height)
-    seeds = local_maxima(np.where(mask, lowered, -1.0)) & mask
-    return label(seeds, connectivity=mask.ndim), distance
+    faces = generate_binary_structure(mask.ndim, 1)  # paths go from face to face: every connected area has a seed
+    lowered = reconstruction(height + math.log(neck), height, footprint=faces)
+    seeds = local_maxima(np.where(mask, lowered, -1.0), connectivity=1) & mask
+    return label(seeds, connectivity=1), distance
 
 
 def _grown(
