@@ -144,13 +144,13 @@ def test_outlines_alone_are_those_of_the_mask(tmp_path: Path, monkeypatch):
         (["predict", "m", "new_images", "-o", "out", "--no-fill-holes"], "--fill-holes applies to objects"),
         (["predict", "m", "new_images", "-o", "out", "--objects", "components", "--min-size", "-3"], "--min-size -3"),
         (
-            ["predict", "m", "new_images/a.png", "-o", "out", "--objects", "components", "--min-size", "9999"],
-            "larger than the im",
+            ["predict", "m", "new_images", "-o", "out", "--objects", "components", "--min-size", "9999"],
+            "is larger than",
         ),
         (["evaluate", "m", "nuclei", "--instances", "--objects", "component"], "Did you mean 'components'"),
         (
             ["train", "nuclei", "--no-instances", "--borders", "-o", "out", *TINY, "--init", "random"],
-            "one class of objects only",
+            "one class of",
         ),
     ],
 )

@@ -51,6 +51,17 @@ def test_watershed_cuts_touching_balls_at_the_neck_and_nothing_else(dims: int):
     assert len(find_objects(probabilities(bar), WATERSHED)) == 1  # no neck
 
 
+@pytest.mark.parametrize("shape", [(30, 40), (9, 12, 15)])
+def test_watershed_covers_the_mask_of_any_shape(shape: tuple[int, ...]):
+    """In noise, areas touch by corners, and every area needs a seed of its own."""
+    mask = (np.random.default_rng(0).random(shape) < 0.5).astype(int)
+    objects = find_objects(probabilities(mask), ObjectOptions(method="watershed", fill_holes=False))
+    assert np.array_equal(objects.labels > 0, mask > 0)
+    areas = ndimage.label(mask)[0]
+    assert len(objects) >= areas.max()
+    assert all(len(np.unique(areas[objects.labels == number])) == 1 for number in range(1, len(objects) + 1))
+
+
 def test_watershed_measures_in_space():
     """A ball in space, sampled five times coarser along the first axis, is no row of disks."""
     spacing = (5.0, 1.0, 1.0)
