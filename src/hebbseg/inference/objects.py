@@ -129,9 +129,12 @@ def neck_seeds(mask: np.ndarray, spacing: Sequence[float] | None = None, neck: f
 def _grown(
     mask: np.ndarray, probability: np.ndarray, inside: np.ndarray, options: ObjectOptions, spacing: Sequence[float] | None
 ) -> np.ndarray:
-    """Return the objects of a mask, grown from the areas inside, in the order of the probability of inside."""
-    seeds = neck_seeds(inside, spacing)[0] if options.method == "watershed" else label(inside, connectivity=1)
-    found = watershed(-probability, seeds, mask=mask)
+    """Return the objects of a mask, grown from the areas inside: from their middle, and from more to less probable pixels."""
+    seeds, height = label(inside, connectivity=1), probability
+    if options.method == "watershed":
+        seeds, distance = neck_seeds(inside, spacing)
+        height = probability + distance
+    found = watershed(-height, seeds, mask=mask)
     without = label(mask & (found == 0), connectivity=1)
     return np.where(without > 0, without + seeds.max(initial=0), found)
 
