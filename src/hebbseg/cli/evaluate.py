@@ -21,7 +21,7 @@ from hebbseg.cli.options import (
 from hebbseg.cli.settings_options import takes_settings
 
 
-@takes_settings("label_map", "mask_threshold", "instances", "images", "masks", "accelerator")
+@takes_settings("label_map", "mask_threshold", "instances", "images", "masks", "metrics_grid", "accelerator")
 def evaluate(
     model: Model,
     data: Data,
@@ -42,6 +42,7 @@ def evaluate(
     overwrite: OverwriteOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     *,
+    metrics_grid: str | None = None,
     accelerator: str | None = None,
     **reading: Any,
 ) -> None:
@@ -53,18 +54,19 @@ def evaluate(
       hebbseg evaluate run1 my_data/ --split run1/split.json
       hebbseg evaluate run1 glas:GlaS/ --subset test --objects components --min-size 100
 
-    OUT contains metrics.csv (one row per case and class), summary.json and worst.png. With --objects, metrics of objects
-    (object Dice and Hausdorff distance, F1, AJI, PQ) are in object_metrics.csv and summary.json. A warning
-    lists cases that the model was trained on.
+    OUT contains metrics.csv (one row per case and class), summary.json and worst.png. Metrics are computed in the pixels of
+    the files; distances are in mm if every case has a spacing. With --objects, metrics of objects (object Dice and Hausdorff
+    distance, F1, AJI, PQ) are in object_metrics.csv and summary.json. A warning lists cases that the model was trained on.
     """
     from hebbseg.cli.models import load_models, object_options
     from hebbseg.cli.progress import make_reporter
     from hebbseg.data.sources import open_source
-    from hebbseg.evaluation.evaluate import describe_classes, describe_summary
+    from hebbseg.evaluation.evaluate import checked_grid, describe_classes, describe_summary
     from hebbseg.runs.evaluate import chosen_cases, fitting_source, measure, results_folder, trained_on
     from hebbseg.runs.evaluate_objects import TABLE, describe_objects
 
     how = object_options(objects, min_size, fill_holes)
+    grid = checked_grid(metrics_grid or "original")
     (segmenter,) = load_models([model], tta=tta, accelerator=accelerator, trust=trust)
     source = open_source(data, **reading)
     cases = chosen_cases(source, split=split, subset=subset)
@@ -74,7 +76,7 @@ def evaluate(
         warning = trained_on(model, cases)
         if warning:
             reporter.say(f"warning: {warning}")
-        summary = measure(segmenter, fitting, cases, folder, reporter=reporter, warning=warning, objects=how)
+        summary = measure(segmenter, fitting, cases, folder, grid=grid, reporter=reporter, warning=warning, objects=how)
     if json:
         print_json(summary)
     else:

@@ -87,7 +87,7 @@ class DataSettings(Section):
     )
     size: Annotated[Sizes | Literal["auto", "native"], BeforeValidator(as_numbers)] = Field(
         "auto",
-        description="size of images in training and in metrics (predicted masks have the original size); auto: in 2D, the "
+        description="size of images in training (predicted masks and metrics have the original size); auto: in 2D, the "
         "smallest that keeps the labelled masks (see hebbseg plan); native (no resizing) in 3D and for fine detail",
     )
     normalize: Literal["auto", "unit", "zscore"] = Field(
@@ -197,6 +197,11 @@ class FinetuneSettings(Section):
         10, description="early stopping: number of validations without improvement; none disables it"
     )
     tta: Literal["none", "flips", "flips+rot"] = Field("none", description="test-time augmentation")
+    metrics_grid: Literal["original", "training"] = Field(
+        "original",
+        description="pixels of metrics; original: those of the files, in mm where the spacing is known; training: those of the "
+        "size used in training",
+    )
 
     def in_updates(self, *, labelled: int, batch: int) -> Self:
         """Return the settings with epochs converted to updates, for this number of labelled images and batch size."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hebbseg.data.cases import Source
+from hebbseg.data.resampling import resized_mask
 from hebbseg.errors import HebbsegError, did_you_mean
 
 NORMALIZATIONS = ("unit", "zscore")
@@ -22,7 +23,8 @@ class Preprocessing:
     """Resizing and normalization, applied once to each image and stored with the model for prediction.
 
     Args:
-        size: images are resized to this size with anti-aliasing, masks by nearest neighbor; None keeps the size.
+        size: images are resized to this size with anti-aliasing, masks to the class that covers most of each pixel; None keeps
+            the size.
         normalize: ``"unit"`` divides integers by the maximum of their type (uint8 by 255) and scales floating-point
             images to about 0 … 1 by percentiles; ``"zscore"`` scales each channel of each image to mean 0 and
             variance 1. Except for integers with ``"unit"``, values are first clipped to the 0.5th … 99.5th percentile
@@ -96,10 +98,13 @@ class Preprocessing:
 
     def mask(self, array: np.ndarray) -> Tensor:
         """Return the class indices (*S) as stored: (*size), uint8."""
-        return self.ids(np.ascontiguousarray(array, dtype=np.uint8))
+        mask = torch.from_numpy(np.ascontiguousarray(array, dtype=np.uint8))
+        if self.size is None or mask.shape == self.size:
+            return mask
+        return resized_mask(mask, self.size, classes=int(mask.max()) + 1)
 
     def ids(self, array: np.ndarray) -> Tensor:
-        """Return integers (*S), such as object ids, at the size of `mask`, in their own type."""
+        """Return object ids (*S) at the size of `mask`, by nearest neighbor."""
         ids = torch.from_numpy(array)
         if self.size is None or ids.shape == self.size:
             return ids

@@ -47,6 +47,20 @@ def resized_probabilities(probabilities: Tensor, size: Sequence[int]) -> Tensor:
     return F.interpolate(probabilities[None], size=tuple(size), mode=mode, align_corners=False)[0]
 
 
+def resized_classes(probabilities: Tensor, size: Sequence[int]) -> Tensor:
+    """Return the most probable class (*size) uint8 of probabilities (K, *S): the argmax of `resized_probabilities`.
+
+    Classes are enlarged one by one, so memory does not grow with their number. Of equal probabilities, the lowest class wins.
+    """
+    best = resized_probabilities(probabilities[:1], size)[0]
+    found = torch.zeros(tuple(size), dtype=torch.uint8)
+    for index in range(1, len(probabilities)):
+        other = resized_probabilities(probabilities[index : index + 1], size)[0]
+        found[other > best] = index
+        best = torch.maximum(best, other)
+    return found
+
+
 def _averaged(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """Apply one matrix (new, old) to each axis of ``values`` (*S), shrinking axes first."""
     order = sorted(range(values.dim()), key=lambda axis: weights[axis].shape[0] / weights[axis].shape[1])

@@ -3,9 +3,11 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from skimage.segmentation import expand_labels
 from torch import Tensor
 
 from hebbseg.data.cache import cache_key, mapped
@@ -16,6 +18,7 @@ from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
 
+MASK_RESAMPLING = "area"  # in the cache keys of resized masks, which were resized to the nearest pixel before
 SIZES_SAMPLED = 20  # images whose sizes represent the data set
 
 
@@ -37,6 +40,7 @@ class CaseStore:
         preprocessing: resizing and normalization.
         images: ids of the cases whose images can be read.
         masks: ids of the cases whose masks can be read.
+        originals: ids of the cases whose masks `keep` also stores as they are in the files, for `original_mask`.
         memory_limit_bytes: default: a quarter of the physical memory.
         folder: folder of the on-disk cache; default: the user's cache folder.
         borders: training masks have one more class, the border of each object (see `border_of`).
@@ -49,6 +53,7 @@ class CaseStore:
         preprocessing: Preprocessing,
         images: Iterable[str],
         masks: Iterable[str] = (),
+        originals: Iterable[str] = (),
         memory_limit_bytes: int | None = None,
         folder: Path | None = None,
         borders: bool = False,
@@ -63,6 +68,7 @@ class CaseStore:
         self._cases = {case.id: case for case in source.cases}
         self._image_ids = frozenset(self.ids)
         self._mask_ids = frozenset(self.ids_with_mask)
+        self._originals = frozenset(originals)
         self._kept: dict[tuple[str, str], Tensor] = {}
         self._points: dict[str, list[Tensor]] = {}
         self._native_shapes: dict[str, tuple[int, ...]] = {}
@@ -117,6 +123,8 @@ class CaseStore:
         self._prepared("image", case, lambda: self._prepare_image(case, image))
         if mask is not None:
             self._prepared("mask", case, lambda: self.preprocessing.mask(mask))
+            if case.id in self._originals and self.preprocessing.size is not None:
+                self._prepared("original mask", case, lambda: _as_tensor(mask))
 
     def images(self, ids: Sequence[str]) -> Tensor:
         """Return network input, (B, C, *S) float32. All images must have the same size."""
@@ -142,6 +150,13 @@ class CaseStore:
         if not self.borders:
             return mask
         return self._prepared("training mask", self._cases[name], lambda: self._with_border(self._cases[name], mask))
+
+    def original_mask(self, name: str) -> Tensor:
+        """Return one mask before resizing, (*S) uint8; do not modify it."""
+        if self.preprocessing.size is None:
+            return self.mask(name)
+        case = self._allowed(name, self._mask_ids, "mask")
+        return self._prepared("original mask", case, lambda: _as_tensor(self.source.mask(case)))
 
     def native_shape(self, name: str) -> tuple[int, ...]:
         """Return the spatial shape of an image before resizing."""
@@ -179,9 +194,11 @@ class CaseStore:
 
     def _with_border(self, case: Case, mask: Tensor) -> Tensor:
         objects, _ = objects_of(self.source, case)
-        # Borders have the same width at the working size, whatever the size of the image.
-        border = torch.from_numpy(border_of(self.preprocessing.ids(objects.labels).numpy()))
-        return torch.where(border & (mask == 1), torch.tensor(len(self.source.classes), dtype=mask.dtype), mask)
+        # The border has the same width at the working size, whatever the size of the image.
+        ids = self.preprocessing.ids(objects.labels).numpy()
+        # Resized by area, the mask can be a pixel larger or smaller than the ids, which are resized by nearest neighbor.
+        border = torch.from_numpy(border_of(np.where(mask.numpy() == 1, expand_labels(ids, 2), 0)))
+        return torch.where(border, torch.tensor(len(self.source.classes), dtype=mask.dtype), mask)
 
     def _prepare_image(self, case: Case, image: np.ndarray) -> Tensor:
         if image.ndim != self.source.spatial_dims + 1 or len(image) != self.source.channels:
@@ -209,7 +226,9 @@ class CaseStore:
     def _key(self, what: str, case: Case) -> str:
         files = case.image if what == "image" else case.mask or ()
         # Axes and channels also depend on the other images: a grayscale image becomes RGB if others are in color.
-        settings = {"what": what, "axes": getattr(self.source, "axes", None), **self.preprocessing.describe()}
+        settings: dict[str, Any] = {"what": what, "axes": getattr(self.source, "axes", None)}
+        settings |= {} if what == "original mask" else self.preprocessing.describe()
+        settings |= {"resampling": MASK_RESAMPLING} if what == "mask" else {}
         if what == "image":
             settings["channels"] = self.source.channels
         else:
@@ -225,3 +244,7 @@ class CaseStore:
                 "batch. Resize them to one size, train on patches, or request them one by one."
             )
         return torch.stack(tensors)
+
+
+def _as_tensor(mask: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(mask, dtype=np.uint8))

@@ -177,6 +177,7 @@ def _identifying(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any
     flat["method_options"] = former_options(settings.finetune.method, settings.finetune.method_options)
     flat["augment"] = OLD_AUGMENT.get(flat["augment"], flat["augment"])
     defaults = {name: FLAT_NAMES[name][2].get_default(call_default_factory=True) for name in LATER_SETTINGS}
+    defaults["metrics_grid"] = "training"  # of version 0.2
     if settings.pretrain.init not in PRETEXT:
         defaults["pretrain_schedule"] = HEBBIAN_AUTO["schedule"]
     return {OLD_SPELLING.get(n, n): value for n, value in flat.items() if n not in defaults or value != defaults[n]}

@@ -172,7 +172,8 @@ def dataset_of(settings: Settings, *, folder: Path | None = None, any_regime: bo
             split = draw_split(settings.changed(labelled="0"), source)
         plan = plan_run(settings, source, split)
     fill, _ = filling(plan, source)
-    return replace(_dataset(_of_files(fill(settings).data)), plan=plan)
+    originals = settings.finetune.metrics_grid == "original"
+    return replace(_dataset(_of_files(fill(settings).data), originals), plan=plan)
 
 
 def _of_files(settings: DataSettings) -> DataSettings:
@@ -191,11 +192,13 @@ def _listed(settings: DataSettings) -> "Source":
 
 
 @lru_cache(maxsize=1)
-def _dataset(settings: DataSettings) -> "Dataset":
+def _dataset(settings: DataSettings, originals: bool) -> "Dataset":
+    """Decode the cases; ``originals``: keep the masks before resizing, as any case may be tested."""
     from hebbseg.runs.dataset import decode_cases
 
     source = _listed(settings.model_copy(update={"size": "auto"}))
-    return decode_cases(source, settings, Lines(sys.stderr))
+    kept = [case.id for case in source.cases if case.has_mask] if originals else ()
+    return decode_cases(source, settings, Lines(sys.stderr), originals=kept)
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image as Pillow
-from torch import Tensor
 
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
@@ -19,9 +19,11 @@ from hebbseg.data.sources import open_source
 from hebbseg.data.sources.archives import is_archive
 from hebbseg.data.sources.listing import subfolders, visible
 from hebbseg.errors import HebbsegError
+from hebbseg.inference.ensemble import check_ensemble, mean_probabilities
 from hebbseg.inference.large_tiff import is_large, predict_large, preview
 from hebbseg.inference.object_files import ObjectFiles
 from hebbseg.inference.objects import merged_border
+from hebbseg.inference.overlap import overlapped
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import uncertainty
 
@@ -121,48 +123,51 @@ def predict_files(
     objects: ObjectFiles | None = None,
     reporter: Reporter | None = None,
 ) -> Outcome:
-    """Predict every image with the mean of all segmenters; a failed image does not stop the others."""
+    """Predict every image with the mean of all segmenters; a failed image does not stop the others.
+
+    The next image is read and the previous one written meanwhile.
+    """
     check_ensemble(segmenters)
     reporter = reporter or Quiet()
     masks: list[Path] = []
     failures: list[str] = []
-    for done, (each, target) in enumerate(zip(inputs, targets, strict=True), start=1):
-        try:
-            masks.append(_predict(segmenters, each, target, objects, reporter))
-        except (HebbsegError, OSError, RuntimeError, MemoryError) as error:
-            message = str(error) or type(error).__name__
-            failures.append(message if _shown(each) in message else f"{_shown(each)}: {message}")
-            reporter.say(f"failed: {failures[-1]}")
-        reporter.step("predict", done, len(inputs), {})
+    jobs = list(zip(inputs, targets, strict=True))
+    outcomes = overlapped(
+        jobs,
+        read=lambda job: None if job[1].streamed else job[0].read(),
+        compute=lambda job, image: _compute(segmenters, *job, image, reporter),
+        write=lambda job, ready: _write(*job, ready, segmenters[0], objects),
+    )
+    with closing(outcomes):
+        for done, ((each, _), outcome) in enumerate(zip(jobs, outcomes, strict=True), start=1):
+            try:
+                masks.append(outcome.result())
+            except (HebbsegError, OSError, RuntimeError, MemoryError) as error:
+                message = str(error) or type(error).__name__
+                failures.append(message if _shown(each) in message else f"{_shown(each)}: {message}")
+                reporter.say(f"failed: {failures[-1]}")
+            reporter.step("predict", done, len(inputs), {})
     return Outcome(masks=tuple(masks), failures=tuple(failures))
 
 
-def check_ensemble(segmenters: Sequence[Predictor]) -> None:
-    """Raise unless all segmenters have the same classes, spatial dimensions and order of axes."""
-    first = segmenters[0]
-    for other in segmenters[1:]:
-        for what, a, b in (
-            ("classes", _classes(first), _classes(other)),
-            ("spatial dimensions", first.spatial_dims, other.spatial_dims),
-            ("order of axes", first.axes, other.axes),
-            ("learned borders", first.borders, other.borders),
-        ):
-            if a != b:
-                raise HebbsegError(f"The models of an ensemble differ in {what}: {a} and {b}. Choose models that agree.")
+@dataclass(frozen=True, kw_only=True)
+class _Predicted:
+    """What is written for one image; a streamed one is written already, but for its overlay, the ``picture``.
+
+    ``outputs`` are class probabilities (K, *S), with the border as last class if the models have learned it.
+    """
+
+    image: Image | None = None
+    indices: np.ndarray | None = None
+    outputs: np.ndarray | None = None
+    levels: np.ndarray | None = None
+    picture: np.ndarray | None = None
 
 
-def mean_probabilities(segmenters: Sequence[Predictor], image: Image) -> Tensor:
-    """Return the mean over segmenters, (K, *S)."""
-    total = segmenters[0].probabilities_of_file(image.array, image.axes)
-    for segmenter in segmenters[1:]:
-        total += segmenter.probabilities_of_file(image.array, image.axes)
-    return total / len(segmenters)
-
-
-def _predict(
-    segmenters: Sequence[Predictor], each: Input, target: Targets, objects: ObjectFiles | None, reporter: Reporter
-) -> Path:
-    if target.streamed:
+def _compute(
+    segmenters: Sequence[Predictor], each: Input, target: Targets, image: Image | None, reporter: Reporter
+) -> _Predicted:
+    if image is None:
         picture = predict_large(
             segmenters,
             each.files[0],
@@ -170,18 +175,23 @@ def _predict(
             uncertainty=target.uncertainty,
             report=lambda done, total: reporter.step(each.name, done, total, {}),
         )
-    else:
-        image = each.read()
-        outputs = mean_probabilities([segmenter.with_border_class for segmenter in segmenters], image)
-        probabilities = merged_border(outputs) if segmenters[0].borders else outputs
-        indices = probabilities.argmax(0).numpy().astype(np.uint8)
-        labels = objects.write(each.name, each.suffix, image, outputs.numpy(), segmenters[0]) if objects else None
-        if target.uncertainty is not None:
-            levels = (uncertainty(probabilities) * 255).round().byte().numpy()
-            _write_uncertainty(target.uncertainty, levels, image)
-        picture = preview(image, indices if labels is None else labels) if target.overlay is not None else np.empty(0)
-        write_mask(target.mask, indices, image, segmenters[0].classes)
-    if target.overlay is not None:
+        return _Predicted(picture=picture)
+    outputs = mean_probabilities([segmenter.with_border_class for segmenter in segmenters], image)
+    probabilities = merged_border(outputs) if segmenters[0].borders else outputs
+    levels = None if target.uncertainty is None else (uncertainty(probabilities) * 255).round().byte().numpy()
+    indices = probabilities.argmax(0).numpy().astype(np.uint8)
+    return _Predicted(image=image, indices=indices, outputs=outputs.numpy(), levels=levels)
+
+
+def _write(each: Input, target: Targets, ready: _Predicted, segmenter: Predictor, objects: ObjectFiles | None) -> Path:
+    picture = ready.picture
+    if ready.image is not None and ready.indices is not None and ready.outputs is not None:
+        labels = objects.write(each.name, each.suffix, ready.image, ready.outputs, segmenter) if objects else ready.indices
+        if target.uncertainty is not None and ready.levels is not None:
+            _write_uncertainty(target.uncertainty, ready.levels, ready.image)
+        picture = preview(ready.image, labels) if target.overlay is not None else None
+        write_mask(target.mask, ready.indices, ready.image, segmenter.classes)
+    if target.overlay is not None and picture is not None:
         _write_png(target.overlay, picture)
     return target.mask
 
@@ -270,7 +280,3 @@ def _are_results(case: Case, spec: str, results: Path | None) -> bool:
 
 def _shown(each: Input) -> str:
     return str(each.files[0]) if each.files else each.name
-
-
-def _classes(segmenter: Predictor) -> list[tuple[str, object]]:
-    return [(info.name, info.value) for info in segmenter.classes]

@@ -1,5 +1,6 @@
 """The data of a run: cases are listed, decoded once and split."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hebbseg.config import DataSettings, Settings
@@ -39,11 +40,14 @@ def list_cases(settings: DataSettings) -> Source:
     )
 
 
-def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, masks: bool = True) -> Dataset:
+def decode_cases(
+    listed: Source, settings: DataSettings, reporter: Reporter, *, masks: bool = True, originals: Sequence[str] = ()
+) -> Dataset:
     """Decode every file into the store, once. Unreadable cases are reported and left out.
 
     Args:
         masks: False opens no mask.
+        originals: ids of the cases that may be tested in their original pixels: the store keeps their masks before resizing.
     """
     size = None if settings.size == "native" else for_all_axes(settings.size, listed.spatial_dims)
     store = CaseStore(
@@ -52,6 +56,7 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
         borders=settings.borders,
+        originals=originals,
     )
     if not isinstance(listed, FileSource):  # generated images need no check
         return Dataset(source=listed, store=store)
@@ -72,9 +77,15 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
     return Dataset(source=listed.with_cases(found.usable), store=store)
 
 
-def open_dataset(settings: DataSettings, reporter: Reporter) -> Dataset:
-    """List and decode the cases, to share them between runs."""
-    return decode_cases(list_cases(settings), settings, reporter)
+def open_dataset(settings: DataSettings, reporter: Reporter, *, originals: bool = False) -> Dataset:
+    """List and decode the cases, to share them between runs.
+
+    Args:
+        originals: keep the masks before resizing, as any case may be tested.
+    """
+    listed = list_cases(settings)
+    kept = [case.id for case in listed.cases if case.has_mask] if originals else ()
+    return decode_cases(listed, settings, reporter, originals=kept)
 
 
 def draw_split(settings: Settings, source: Source) -> Split:

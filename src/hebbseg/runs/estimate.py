@@ -70,7 +70,7 @@ def estimate(settings: Settings, *, measure: bool = True) -> Estimate:
     settings = plan.applied_to(settings).changed(devices=1, num_nodes=1)
     check_planned(settings, source)
     if settings.finetune.method == AUTO:
-        method, options = auto_method(unlabelled=len(split.training.unlabelled), network=settings.network.name)
+        method, options = auto_method(unlabelled=len(split.training.unlabelled))
         settings = settings.changed(method=method, method_options=options)
     time = None
     if measure and split.training.labelled:

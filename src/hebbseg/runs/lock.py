@@ -2,14 +2,31 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
+from hebbseg.config import Settings
 from hebbseg.data.cache import cache_folder
 from hebbseg.errors import HebbsegError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def exclusive(work: Callable[Concatenate[Settings, Path, P], T]) -> Callable[Concatenate[Settings, Path, P], T]:
+    """Return a function of settings and a run folder that runs in one process at a time per run folder."""
+
+    @wraps(work)
+    def locked(settings: Settings, out: Path, *args: P.args, **options: P.kwargs) -> T:
+        with in_use(out):
+            return work(settings, out, *args, **options)
+
+    return locked
 
 
 @contextmanager

@@ -135,7 +135,9 @@ def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, fir
 
 
 def _validator(context: RunContext) -> Callable[[nn.Module], float]:
-    """Return a function that computes the mean Dice of the validation cases at the training size.
+    """Return a function that computes the mean Dice of the validation cases, to select weights.
+
+    It is computed at the size used in training, whatever ``metrics_grid``: no result is reported from it.
 
     Averaged weights need norm statistics of their own, so these are recomputed before each validation.
     """

@@ -12,8 +12,7 @@ from hebbseg.config import Settings
 from hebbseg.data.progress import Quiet, Reporter
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.evaluation.evaluate import evaluate
-from hebbseg.evaluation.metrics import mean_dice
+from hebbseg.evaluation.evaluate import Grid, evaluate
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import AUTO, auto_method, options_text
@@ -25,8 +24,8 @@ from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.lock import in_use
-from hebbseg.runs.pictures import Shown, draw_cases
+from hebbseg.runs.lock import exclusive
+from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.planned import describe_plan, planned
 from hebbseg.runs.preflight import check_listed, check_planned, check_settings, require_classes, require_labelled
 from hebbseg.runs.provenance import overlap_warning
@@ -38,6 +37,7 @@ from hebbseg.training.tensorboard import WithTensorBoard
 PICTURES = 6  # test cases shown in figures/test.png
 
 
+@exclusive
 def run(
     settings: Settings,
     out: Path,
@@ -57,19 +57,7 @@ def run(
         notes: added to run.json.
         started: when the command started (`time.monotonic`), for the time budget; default: now.
     """
-    with in_use(out):
-        return _run(settings, out, resume, reporter or Quiet(), dataset, initialize, notes)
-
-
-def _run(
-    settings: Settings,
-    out: Path,
-    resume: bool,
-    reporter: Reporter,
-    dataset: Dataset | None,
-    initialize: Initialize | None,
-    notes: Mapping[str, Any] | None,
-) -> Predictor:
+    reporter = reporter or Quiet()
     check_settings(settings)
     fabric = make_fabric(settings)
     folder = RunFolder(out, writes=fabric.global_rank == 0, started=started)
@@ -97,19 +85,16 @@ def _run(
                 folder.save_rows("history.csv", history)
                 draw_history(history, folder / "progress.png")
                 if split.test:
-                    _test(predictor, dataset, split, folder, reporter, request, ended)
+                    _test(predictor, dataset, split, folder, reporter, request, ended, settings.finetune.metrics_grid)
                 _close(folder, **ended)
         fabric.barrier()
     return predictor
 
 
+@exclusive
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
     """Run stage 1 alone; reads no mask. Returns the weights file for ``--init FILE``."""
-    with in_use(out):
-        return _pretrain_only(settings, out, resume, reporter or Quiet())
-
-
-def _pretrain_only(settings: Settings, out: Path, resume: bool, reporter: Reporter) -> Path:
+    reporter = reporter or Quiet()
     check_settings(settings)
     if not is_initializer(settings.pretrain.init):
         raise HebbsegError(
@@ -146,7 +131,8 @@ def _data(
         split = check_listed(settings, listed, labelled=masks)
         fill, plan = planned(settings, listed, split, folder, masks=masks)
         check_planned(fill(settings), listed)
-        dataset = decode_cases(listed, fill(settings).data, reporter, masks=masks)
+        tested = split.test if masks and settings.finetune.metrics_grid == "original" else ()
+        dataset = decode_cases(listed, fill(settings).data, reporter, masks=masks, originals=tested)
         if dataset.source.cases != listed.cases:
             split = draw_split(settings, dataset.source)
     else:
@@ -199,15 +185,14 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 def _test(
     predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None,
-    ended: Mapping[str, Any],
+    ended: Mapping[str, Any], grid: Grid,
 ) -> None:  # fmt: skip
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
-    shown: list[Shown] = []
+    chosen: list[Shown] = []
 
     def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
-        if len(shown) < PICTURES:
-            found = mean_dice(prediction, target, len(dataset.source.classes))
-            shown.append(Shown(case=case, prediction=prediction, target=target, dice=found))
+        if len(chosen) < PICTURES:
+            chosen.append(shown(case, prediction, target, len(dataset.source.classes)))
 
     def report(done: int, total: int) -> None:
         reporter.step("test", done, total, {})
@@ -222,11 +207,12 @@ def _test(
         dataset.source,
         split.test,
         store=dataset.store.restricted_to(dataset.source, images=split.test, masks=split.test),
+        grid=grid,
         look=look,
         report=report,
     )
     folder.save_rows("metrics.csv", rows)
-    draw_cases(dataset.source, shown, folder / "figures" / "test.png", "Test cases")
+    draw_cases(dataset.source, chosen, folder / "figures" / "test.png", "Test cases")
     warning = {name: text for name, text in folder.description().items() if name == "warning"}
     write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes), **ended} | warning)
 
