@@ -82,6 +82,12 @@ def test_borders_separate_what_touches():
     assert len(objects) == 3 and np.array_equal(objects.labels > 0, inside | border)
     assert len({*objects.labels[3:10, 3:9].flat}) == 1 and objects.labels[5, 5] != objects.labels[5, 15]
     assert len(find_objects(merged_border(p), COMPONENTS)) == 2
+    # Inside areas that are predicted as one are cut at their neck; the border goes to the nearer side.
+    joined = p.copy()
+    joined[1:, 6:7, 9:12] = p[1:, 5:6, 5:6]
+    assert len(find_objects(joined, COMPONENTS, borders=True)) == 2
+    cut = find_objects(joined, WATERSHED, borders=True)
+    assert len(cut) == 3 and np.array_equal(cut.labels > 0, inside | border) and cut.labels[5, 5] != cut.labels[5, 15]
 
 
 def test_holes_and_small_objects():
