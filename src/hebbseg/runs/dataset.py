@@ -1,6 +1,7 @@
 """The data of a run: cases are listed, decoded once and split."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from hebbseg.config import DataSettings, Settings
 from hebbseg.data.cases import Source
@@ -9,6 +10,7 @@ from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.progress import Reporter
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
+from hebbseg.data.splits.continued import continued_split
 from hebbseg.data.splits.split import Split, make_split
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
@@ -76,6 +78,10 @@ def open_dataset(settings: DataSettings, reporter: Reporter) -> Dataset:
 
 def draw_split(settings: Settings, source: Source) -> Split:
     data = settings.data
+    if settings.pretrain.from_run is not None:
+        run = Path(settings.pretrain.from_run)
+        earlier = Split.load(run / "split.json")
+        return continued_split(source, earlier, labelled=data.labelled, seed=settings.split_seed, run=run.name)
     return make_split(
         source,
         labelled=data.labelled,

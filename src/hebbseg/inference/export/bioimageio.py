@@ -35,8 +35,9 @@ COVER_SIDE = 512
 def write_bioimageio(predictor: Predictor, path: Path, example: Path | None = None) -> Checked:
     """Write a package for the BioImage Model Zoo and the programs that read it (deepImageJ, ilastik, bioimageio.core).
 
-    Percentile scaling, clipping to -1 … 2 and standardization are the clipped z-score of `Preprocessing`. bioimage.io has no
-    resizing: models that resize their images have inputs of this fixed size.
+    The z-score of rdf.yaml does not clip outliers, as `Preprocessing` does: programs compute all statistics on the raw
+    image, so an operation before it would not be seen. bioimage.io has no resizing: models that resize their images have
+    inputs of this fixed size.
 
     Args:
         example: an image for the test tensors and the cover; default: generated noise.
@@ -65,12 +66,10 @@ def processed(raw: np.ndarray, predictor: Predictor) -> np.ndarray:
     if predictor.preprocessing.normalize == "unit" and raw.dtype == np.uint8:
         return values / np.float32(255)
     spatial = tuple(range(2, raw.ndim))
-    axes = spatial if predictor.preprocessing.normalize == "zscore" else (1, *spatial)
-    low, high = np.percentile(values, (RARE_PERCENT, 100 - RARE_PERCENT), axis=axes, keepdims=True)
-    values = np.clip((values - low) / (high - low + 1e-6), -1, 2)
     if predictor.preprocessing.normalize == "zscore":
-        values = (values - values.mean(axes, keepdims=True)) / (values.std(axes, keepdims=True) + 1e-6)
-    return values.astype(np.float32)
+        return (values - values.mean(spatial, keepdims=True)) / (values.std(spatial, keepdims=True) + np.float32(1e-6))
+    low, high = np.percentile(values, (RARE_PERCENT, 100 - RARE_PERCENT), axis=(1, *spatial), keepdims=True)
+    return np.clip((values - low) / (high - low + 1e-6), -1, 2).astype(np.float32)
 
 
 def _rdf(
@@ -131,14 +130,13 @@ def _preprocessing(predictor: Predictor, dtype: np.dtype) -> list[dict[str, Any]
     spatial = list(axes_names(predictor.spatial_dims))
     if predictor.preprocessing.normalize == "unit" and dtype == np.uint8:
         return [{"id": "scale_linear", "kwargs": {"gain": 1 / 255, "offset": 0.0}}]
-    zscore = predictor.preprocessing.normalize == "zscore"
-    axes = spatial if zscore else ["channel", *spatial]
+    if predictor.preprocessing.normalize == "zscore":
+        return [{"id": "zero_mean_unit_variance", "kwargs": {"axes": spatial}}]
     percentiles = {"min_percentile": RARE_PERCENT, "max_percentile": 100 - RARE_PERCENT}
-    found: list[dict[str, Any]] = [
-        {"id": "scale_range", "kwargs": {"axes": axes, **percentiles}},
+    return [
+        {"id": "scale_range", "kwargs": {"axes": ["channel", *spatial], **percentiles}},
         {"id": "clip", "kwargs": {"min": -1.0, "max": 2.0}},
     ]
-    return [*found, {"id": "zero_mean_unit_variance", "kwargs": {"axes": axes}}] if zscore else found
 
 
 def _sizes(predictor: Predictor, checked: Checked) -> list[tuple[str, Any]]:
@@ -214,7 +212,7 @@ def _documentation(predictor: Predictor) -> str:
         "## Use",
         *[f"{number}. {step}" for number, step in enumerate(steps(predictor), start=1)],
         "",
-        "The normalization is part of rdf.yaml; resizing and windows are not.",
+        "The normalization is part of rdf.yaml, for z-scores without the clipping of outliers. Resizing and windows are not.",
         "",
         "## Classes",
         *[f"* channel {info.index}: {info.name or 'class'}, value {info.value} in masks" for info in predictor.classes],
