@@ -21,6 +21,7 @@ from hebbseg.data.sources.listing import subfolders, visible
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.large_tiff import is_large, predict_large, preview
 from hebbseg.inference.predictor import Predictor
+from hebbseg.inference.probability_files import write_probabilities
 from hebbseg.inference.sliding_window import uncertainty
 
 # Uncertainty maps are written like masks: level i of 255 is "class" i.
@@ -45,6 +46,7 @@ class Targets:
     overlay: Path | None
     uncertainty: Path | None
     streamed: bool = False
+    probabilities: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +159,8 @@ def _predict(segmenters: Sequence[Predictor], each: Input, target: Targets, repo
         image = each.read()
         probabilities = mean_probabilities(segmenters, image)
         indices = probabilities.argmax(0).numpy().astype(np.uint8)
+        if target.probabilities is not None:
+            write_probabilities(target.probabilities, probabilities.numpy(), image)
         if target.uncertainty is not None:
             levels = (uncertainty(probabilities) * 255).round().byte().numpy()
             _write_uncertainty(target.uncertainty, levels, image)
