@@ -31,6 +31,7 @@ class RunResult:
     percentage, if known. ``order`` is the position of the arm in the recipe. ``axes`` are the other axes of the recipe.
     ``metrics`` are as in summary.json, with the Jaccard index of the pooled voxels; ``levels`` and
     ``pooled_levels`` are the linear-probe Dice of each level; ``classes`` is the number of foreground classes.
+    ``stopped_by`` is what ended stage 2: ``"updates"``, ``"time_budget"`` or ``"patience"``; empty if it is not recorded.
     """
 
     folder: Path
@@ -59,6 +60,9 @@ class RunResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     seconds: float | None = None
+    updates_done: int | None = None
+    updates_planned: int | None = None
+    stopped_by: str = ""
 
     @property
     def pair(self) -> Pair:
@@ -186,7 +190,19 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
         versions=dict(run.get("versions") or {}),
         command=str(run.get("command", "")),
         seconds=None if run.get("seconds") is None else _number(run["seconds"], "seconds"),
+        **_length(run, settings),
     )
+
+
+def _length(run: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the updates of stage 2 and what ended it; versions before 0.3 did not record them."""
+    planned = run.get("updates_planned", None if settings.get("epochs") else settings.get("updates"))
+    done = run.get("updates_done", planned)
+    return {
+        "updates_done": None if done is None else int(done),
+        "updates_planned": None if planned is None else int(planned),
+        "stopped_by": str(run.get("stopped_by", "")),
+    }
 
 
 def _metrics(summary: dict[str, Any]) -> dict[str, float]:

@@ -14,16 +14,18 @@ from hebbseg.data.splits.continued import continued_split
 from hebbseg.data.splits.split import Split, make_split
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
+from hebbseg.planning.plan import Plan
 
 PROBLEMS_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The readable cases, and a store of their preprocessed images and masks."""
+    """The readable cases, and a store of their preprocessed images and masks; ``plan``: what their size follows from."""
 
     source: Source
     store: CaseStore
+    plan: Plan | None = None
 
 
 def list_cases(settings: DataSettings) -> Source:

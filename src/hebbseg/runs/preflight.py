@@ -108,12 +108,6 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
                 f"{name}={'x'.join(map(str, sides))}: {len(sides)} numbers, but the images of {source.name} are {dims}D. "
                 f"Give {dims} numbers, or one for all axes."
             )
-    if settings.network.name != UNET:
-        _check_forward(settings, source)
-    else:
-        _check_small(settings, source)
-    if not is_initializer(settings.pretrain.init):
-        check_weights(Path(settings.pretrain.init), network_options(settings, source, classes=2))
     try:
         split = draw_split(settings, source)
         if labelled:
@@ -127,6 +121,16 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
             f"First: {source.problems[0]}"
         ) from error
     return split
+
+
+def check_planned(settings: Settings, source: Source) -> None:
+    """Check that the network fits the planned size, and initial weights the network."""
+    if settings.network.name != UNET:
+        _check_forward(settings, source)
+    else:
+        _check_small(settings, source)
+    if not is_initializer(settings.pretrain.init):
+        check_weights(Path(settings.pretrain.init), network_options(settings, source, classes=2))
 
 
 def require_labelled(settings: Settings, split: Split) -> None:
