@@ -15,6 +15,7 @@ from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
 from hebbseg.data.io.formats import is_dicom, mask_suffix, read_image, stem_of, suffix_of, write_mask
 from hebbseg.data.io.image_file import Image
 from hebbseg.data.progress import Quiet, Reporter
+from hebbseg.data.resampling import resized_classes
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.archives import is_archive
 from hebbseg.data.sources.listing import subfolders, visible
@@ -25,8 +26,10 @@ from hebbseg.inference.object_files import ObjectFiles
 from hebbseg.inference.objects import merged_border
 from hebbseg.inference.overlap import overlapped
 from hebbseg.inference.predictor import Predictor
+from hebbseg.inference.probability_files import write_probabilities
 from hebbseg.inference.sliding_window import uncertainty
 
+PNG_LEVEL = 1  # of overlays and uncertainty maps: the fastest; a higher one would take most of the time
 # Uncertainty maps are written like masks: level i of 255 is "class" i.
 LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
 
@@ -49,6 +52,7 @@ class Targets:
     overlay: Path | None
     uncertainty: Path | None
     streamed: bool = False
+    probabilities: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +164,7 @@ class _Predicted:
     image: Image | None = None
     indices: np.ndarray | None = None
     outputs: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
     levels: np.ndarray | None = None
     picture: np.ndarray | None = None
 
@@ -179,14 +184,17 @@ def _compute(
     outputs = mean_probabilities([segmenter.with_border_class for segmenter in segmenters], image)
     probabilities = merged_border(outputs) if segmenters[0].borders else outputs
     levels = None if target.uncertainty is None else (uncertainty(probabilities) * 255).round().byte().numpy()
-    indices = probabilities.argmax(0).numpy().astype(np.uint8)
-    return _Predicted(image=image, indices=indices, outputs=outputs.numpy(), levels=levels)
+    indices = resized_classes(probabilities, probabilities.shape[1:]).numpy()  # faster than argmax over the first axis
+    kept = None if target.probabilities is None else probabilities.numpy()
+    return _Predicted(image=image, indices=indices, outputs=outputs.numpy(), probabilities=kept, levels=levels)
 
 
 def _write(each: Input, target: Targets, ready: _Predicted, segmenter: Predictor, objects: ObjectFiles | None) -> Path:
     picture = ready.picture
     if ready.image is not None and ready.indices is not None and ready.outputs is not None:
         labels = objects.write(each.name, each.suffix, ready.image, ready.outputs, segmenter) if objects else ready.indices
+        if target.probabilities is not None and ready.probabilities is not None:
+            write_probabilities(target.probabilities, ready.probabilities, ready.image)
         if target.uncertainty is not None and ready.levels is not None:
             _write_uncertainty(target.uncertainty, ready.levels, ready.image)
         picture = preview(ready.image, labels) if target.overlay is not None else None
@@ -222,7 +230,7 @@ def _targets(
 
 def _write_png(path: Path, picture: np.ndarray) -> None:
     with replacing(path) as temporary:
-        Pillow.fromarray(picture).save(temporary)
+        Pillow.fromarray(picture).save(temporary, compress_level=PNG_LEVEL)
 
 
 def _is_one_image(path: Path) -> bool:

@@ -57,12 +57,17 @@ def chosen_cases(source: Source, *, split: Path | None = None, subset: str | Non
     return sorted(case.id for case in masked)
 
 
-def fitting_source(source: Source, segmenter: Predictor) -> Source:
-    """Return the source with the model's axis order and channels. Raises if its dimensions or classes differ."""
+def fitting_source(source: Source, segmenter: Predictor, *, masks: bool = True) -> Source:
+    """Return the source with the model's axis order and channels. Raises if its dimensions or classes differ.
+
+    Args:
+        masks: False does not compare the classes, which can open every mask.
+    """
     dims = segmenter.spatial_dims
     if source.spatial_dims != dims:
         raise HebbsegError(f"{source.name} is {source.spatial_dims}D and the model {dims}D. Pass {dims}D data.")
-    _check_classes(source.classes, segmenter.classes, source.name)
+    if masks:
+        _check_classes(source.classes, segmenter.classes, source.name)
     if isinstance(source, FileSource) and "stored" not in (source.axes, segmenter.axes):
         source = _turned(source, segmenter.axes)
     return source if source.channels == segmenter.in_channels else _OtherChannels(source, segmenter)
