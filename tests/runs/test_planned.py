@@ -13,6 +13,7 @@ from hebbseg.config import make_settings
 from hebbseg.data.progress import Quiet
 from hebbseg.data.splits.split import Split
 from hebbseg.experiments.stage1_cache import cached_weights, fit_stage1
+from hebbseg.methods import WITH_UNLABELLED
 from hebbseg.runs import planned as module
 from hebbseg.runs.dataset import open_dataset
 from hebbseg.runs.estimate import estimate
@@ -132,7 +133,7 @@ def test_an_estimate_trains_nothing_and_reads_few_files(
     kept: Callable[..., Any] = loop._refuse_divergence
     monkeypatch.setattr(loop, "_refuse_divergence", lambda *given: (steps.append(1), kept(*given)))
     found = estimate(make_settings(data, TINY | {"updates": 500}))
-    assert len(steps) == UPDATES and found.method == "unimatch" and found.time is not None
+    assert len(steps) == UPDATES and found.method == WITH_UNLABELLED and found.time is not None
     time = found.time
     assert time.updates == 500 and min(time.update_s, time.test_s, time.stage1_s, time.reading_s) > 0
     assert time.total_s == pytest.approx(time.reading_s + time.stage1_s + 500 * time.update_s + time.test_s)
