@@ -11,8 +11,10 @@ from hebbseg import __version__
 from hebbseg.cli.check import check
 from hebbseg.cli.demo import demo
 from hebbseg.cli.evaluate import evaluate
+from hebbseg.cli.export import export
 from hebbseg.cli.grid import grid
 from hebbseg.cli.memory import keep_freed_memory
+from hebbseg.cli.next import next_
 from hebbseg.cli.plan import plan
 from hebbseg.cli.predict import predict
 from hebbseg.cli.report import report
@@ -31,8 +33,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, plan, train, pretrain, predict, evaluate, grid, report):
-    app.command(cls=Command)(command)
+for command in (demo, check, plan, train, pretrain, predict, evaluate, next_, export, grid, report):
+    app.command(command.__name__.rstrip("_"), cls=Command)(command)
 
 
 def _version(wanted: bool) -> None:

@@ -16,7 +16,10 @@ DATA_HELP = (
     "la:PATH, dsb2018:PATH, phantom:NAME."
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)]
+Model = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="A run folder, its model.safetensors, or an exported .onnx file.", show_default=False),
+]
 TtaOption = Annotated[
     str | None,
     typer.Option(
@@ -26,6 +29,21 @@ TtaOption = Annotated[
 TrustOption = Annotated[
     bool,
     typer.Option("--trust", help="Allow MODEL to import a network factory that belongs to neither hebbseg nor MONAI."),
+]
+ObjectsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--objects",
+        metavar="components|watershed",
+        help="Find objects. components: connected areas; watershed: areas are also cut at necks.",
+    ),
+]
+MinSizeOption = Annotated[
+    int | None, typer.Option("--min-size", metavar="N", help="Remove objects of fewer than N pixels (voxels). [dim]\\[0][/]")
+]
+FillHolesOption = Annotated[
+    bool | None,
+    typer.Option("--fill-holes/--no-fill-holes", help="Fill the holes of objects. [dim]\\[fill][/]", show_default=False),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hebbseg.config import DataSettings, Settings
 from hebbseg.data.cases import Source
@@ -10,7 +11,8 @@ from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.progress import Reporter
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
-from hebbseg.data.splits.split import Split, make_split
+from hebbseg.data.splits.continued import continued_split
+from hebbseg.data.splits.split import RANDOM, Selection, Split, make_split
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
 from hebbseg.planning.plan import Plan
@@ -55,6 +57,7 @@ def decode_cases(
         preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
+        borders=settings.borders,
         originals=originals,
     )
     if not isinstance(listed, FileSource):  # generated images need no check
@@ -87,8 +90,13 @@ def open_dataset(settings: DataSettings, reporter: Reporter, *, originals: bool 
     return decode_cases(listed, settings, reporter, originals=kept)
 
 
-def draw_split(settings: Settings, source: Source) -> Split:
+def draw_split(settings: Settings, source: Source, selection: Selection | None = None) -> Split:
+    """Draw the split of the settings, with the labelled cases of ``selection``; None: drawn at random."""
     data = settings.data
+    if settings.pretrain.from_run is not None:
+        run = Path(settings.pretrain.from_run)
+        earlier = Split.load(run / "split.json")
+        return continued_split(source, earlier, labelled=data.labelled, seed=settings.split_seed, run=run.name)
     return make_split(
         source,
         labelled=data.labelled,
@@ -98,6 +106,7 @@ def draw_split(settings: Settings, source: Source) -> Split:
         fold=data.fold,
         folds_by=data.folds_by,
         test=data.test if data.test in ("auto", "official") else _share(data.test),
+        selection=selection,
     )
 
 
@@ -107,6 +116,8 @@ def describe_split(split: Split, source: Source, reporter: Reporter) -> None:
         f"{source.name}: {len(training.labelled)} labelled and {len(training.unlabelled)} unlabelled training images, "
         f"{len(training.validation)} for validation, {len(split.test)} for testing"
     )
+    if split.provenance.select != RANDOM:
+        reporter.say(f"labelled images chosen by {split.provenance.select}, not at random")
     for note in split.provenance.notes:
         reporter.say(f"note: {note}")
 
