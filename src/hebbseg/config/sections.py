@@ -81,6 +81,11 @@ class DataSettings(Section):
     mask_threshold: float | None = Field(None, description="mask values from this on are foreground, for masks with soft edges")
     label_map: str | None = Field(None, description="classes and their mask values ('background=0;gland=255'), or a JSON file")
     instances: bool | None = Field(None, description="mask values are object ids: all values above 0 form one foreground class")
+    borders: bool = Field(
+        False,
+        description="learn the borders of objects as a class of their own, so that --objects separates touching ones; objects "
+        "are the object ids of the masks (--instances), otherwise connected areas",
+    )
     images: str | None = Field(None, description="folder of the images in DATA, by name or path, if it is not recognized")
     masks: str | None = Field(
         None, description="folder of the masks in DATA, by name or path, if it is not recognized or not unique; none: no masks"

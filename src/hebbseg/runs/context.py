@@ -128,10 +128,15 @@ class RunContext:
         )
         return network, initialize_network(settings.init, network, context)
 
+    @property
+    def outputs(self) -> int:
+        """Number of outputs of the network: the classes, and the border of objects."""
+        return len(self.source.classes) + self.settings.data.borders
+
     def predictor(self, network: nn.Module) -> Predictor:
         return Predictor(
             network=network,
-            network_options=self.network_options(len(self.source.classes)),
+            network_options=self.network_options(self.outputs),
             preprocessing=self.store.preprocessing,
             classes=self.source.classes,
             # As large as the training patches; None predicts whole images.
@@ -139,6 +144,7 @@ class RunContext:
             tta=self.settings.finetune.tta,
             blend=self.settings.data.window_blend,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
+            borders=self.settings.data.borders,
         )
 
 

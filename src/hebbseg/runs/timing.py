@@ -173,7 +173,7 @@ def few_cases(training: TrainingCases, *, labelled: int = 8, unlabelled: int = 8
 
 
 def _network(context: RunContext) -> nn.Module:
-    options = context.network_options(len(context.source.classes))
+    options = context.network_options(context.outputs)
     return build_network(**options, seed=context.settings.run_seed).to(context.fabric.device)
 
 
