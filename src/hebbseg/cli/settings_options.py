@@ -32,6 +32,7 @@ FLAGS = {
     "group": (READING, "GROUP"),
     "mask_threshold": (READING, "T"),
     "instances": (READING, None),
+    "borders": (TRAINING, None),
     "images": (READING, "FOLDER"),
     "masks": (READING, "FOLDER"),
     "size": (IMAGES, "auto|native|HxW[xD]"),

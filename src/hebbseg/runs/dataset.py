@@ -55,6 +55,7 @@ def decode_cases(
         preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
+        borders=settings.borders,
         originals=originals,
     )
     if not isinstance(listed, FileSource):  # generated images need no check

@@ -143,6 +143,11 @@ def require_labelled(settings: Settings, split: Split) -> None:
 
 
 def require_classes(settings: Settings, source: Source) -> None:
+    if settings.data.borders and len(source.classes) > 2:
+        raise HebbsegError(
+            f"--borders: the masks of {settings.data.source} have {len(source.classes) - 1} foreground classes, but borders "
+            "can be learned for one class of objects only. Remove --borders, or pass --instances if the values number objects."
+        )
     if len(source.classes) < 2:
         only = source.classes[0]
         raise HebbsegError(

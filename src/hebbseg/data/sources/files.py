@@ -14,6 +14,7 @@ from hebbseg.data.io.formats import axes_of, match_axes, read_header, read_image
 from hebbseg.data.io.image_file import Axes, Header, RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
+from hebbseg.data.labels.instances import object_ids
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, to_indices, two_classes
 from hebbseg.data.sources.roles import MASK_ENDING
 from hebbseg.errors import HebbsegError, printable
@@ -119,6 +120,24 @@ class FileSource:
             merged = indices if merged is None else np.maximum(merged, indices)
         assert merged is not None
         return np.ascontiguousarray(merged)
+
+    def instances(self, case: Case) -> np.ndarray | None:
+        """Return the object ids, (*spatial) int32 with 0 for background; None if the mask values are classes.
+
+        Every value of every file is an object; of overlapping objects, the first one keeps the pixel.
+        """
+        rule = self.rule
+        if rule.index_of is not None or rule.threshold is not None:
+            return None
+        ids = np.zeros(self.mask(case).shape, np.int32)
+        for path in case.mask or ():
+            raw = read_labels(path)
+            axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
+            found = match_axes(object_ids(raw, rule), raw.axes, axes, dims=self.spatial_dims)
+            if not self.masks.instances:  # one file per object, whatever its values
+                found = (found > 0).astype(np.int32)
+            ids = np.where((found > 0) & (ids == 0), found + ids.max(initial=0), ids)
+        return ids
 
     def mask_ahead(self, case: Case) -> np.ndarray:
         """Return `mask` and keep it, within a memory limit, for its next call, so that the file is decoded once."""
