@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # Folder of the real data sets for tests and benchmarks; empty if there is none.
 export HEBBSEG_DATA ?= $(realpath ../shared/data)
 
-.PHONY: demo test check format bench docs fuzz clean
+.PHONY: demo test check format bench docs fuzz faults soak clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,12 @@ docs: $(READY)          ## write docs/options.md from the settings; run the exam
 
 fuzz: $(READY)          ## 20,000 mutated files through every reader; SEED=1 draws others
 	$(BIN)/python -m tests.stress.fuzz --cases 20000 --seed $(or $(SEED),0)
+
+faults: $(READY)        ## 200 faults in the middle of commands; SEED=1 draws others
+	$(BIN)/python -m tests.stress.faults --cases 200 --seed $(or $(SEED),0)
+
+soak: $(READY)          ## an hour of random commands on random data; SEED=1, MINUTES=2
+	$(BIN)/python -m tests.stress.soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),0)
 
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

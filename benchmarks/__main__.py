@@ -14,7 +14,7 @@ from rich.table import Table
 
 from hebbseg.cli.memory import keep_freed_memory
 
-SUITES = ("hebbian", "training", "methods", "loading", "evaluation", "report")
+SUITES = ("hebbian", "training", "methods", "loading", "inference", "evaluation", "report")
 
 
 def main(names: list[str]) -> None:

@@ -54,6 +54,21 @@ def owner() -> str:
     return f"{_HOST}-{os.getpid()}"
 
 
+def is_running(name: str) -> bool | None:
+    """Return whether the process runs that wrote ``name``, which starts with its `owner`; None on another machine."""
+    host, _, rest = name.partition("-")
+    process = rest.partition("-")[0]
+    if host != _HOST or not process.isdecimal():
+        return None
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # a process of another user
+        return True
+    return True
+
+
 def remove_litter(folder: Path, prefix: str = WRITING) -> None:
     """Remove the temporary files of killed processes in a folder; those of running processes are kept."""
     with suppress(OSError):
@@ -68,16 +83,9 @@ def is_empty(folder: Path) -> bool:
 
 
 def _is_litter(entry: "os.DirEntry[str]", prefix: str) -> bool:
-    host, _, rest = entry.name.removeprefix(prefix).partition("-")
-    process = rest.partition("-")[0]
-    if host == _HOST and process.isdecimal():
-        try:
-            os.kill(int(process), 0)
-        except ProcessLookupError:
-            return True
-        except (OSError, OverflowError):  # a process of another user
-            return False
-        return False
+    running = is_running(entry.name.removeprefix(prefix))
+    if running is not None:
+        return not running
     return time.time() - entry.stat(follow_symlinks=False).st_mtime > LITTER_AGE_S
 
 

@@ -23,8 +23,9 @@ class Segmenter(Predictor):
         """
         from hebbseg.cli.progress import make_reporter
         from hebbseg.config import make_settings
+        from hebbseg.runs.parent import continued_options
         from hebbseg.runs.train import run
 
         with make_reporter(quiet=quiet) as reporter:
-            trained = run(make_settings(data, options), Path(out), resume=resume, reporter=reporter)
+            trained = run(make_settings(data, continued_options(options)), Path(out), resume=resume, reporter=reporter)
         return cls(**{field.name: getattr(trained, field.name) for field in fields(trained)})

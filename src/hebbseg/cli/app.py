@@ -11,6 +11,7 @@ from hebbseg import __version__
 from hebbseg.cli.check import check
 from hebbseg.cli.demo import demo
 from hebbseg.cli.evaluate import evaluate
+from hebbseg.cli.export import export
 from hebbseg.cli.grid import grid
 from hebbseg.cli.memory import keep_freed_memory
 from hebbseg.cli.next import next_
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, plan, train, pretrain, predict, evaluate, next_, grid, report):
+for command in (demo, check, plan, train, pretrain, predict, evaluate, next_, export, grid, report):
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
 
 

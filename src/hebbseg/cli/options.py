@@ -16,7 +16,10 @@ DATA_HELP = (
     "la:PATH, dsb2018:PATH, phantom:NAME."
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or its model.safetensors.", show_default=False)]
+Model = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="A run folder, its model.safetensors, or an exported .onnx file.", show_default=False),
+]
 TtaOption = Annotated[
     str | None,
     typer.Option(

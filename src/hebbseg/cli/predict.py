@@ -1,6 +1,7 @@
 """hebbseg predict: segmentation masks for new images."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,11 @@ def predict(
     model: Model,
     images: Annotated[
         list[str],
-        typer.Argument(metavar="IMAGES", help="Image files, folders of images, or DATA as in train.", show_default=False),
+        typer.Argument(
+            metavar="IMAGES",
+            help="Image files, folders, patterns ('scans/**/*.png'), - for a list on standard input, or DATA as in train.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="OUT", help="Output folder; created if needed.")] = None,
     ensemble: Annotated[
@@ -34,11 +39,30 @@ def predict(
         typer.Option("--with", metavar="MODEL", help="Another model: predictions are averaged. May be repeated."),
     ] = None,
     tta: TtaOption = None,
-    overlays: Annotated[bool, typer.Option("--overlays/--no-overlays", help="Draw mask contours on the images.")] = True,
+    outputs: Annotated[
+        str | None,
+        typer.Option(
+            "--outputs",
+            metavar="NAME,…",
+            help="Files to write besides masks: overlay, uncertainty, prob (probabilities of all classes). "
+            "[dim]\\[mask,overlay,uncertainty][/]",
+        ),
+    ] = None,
+    overlays: Annotated[
+        bool | None, typer.Option("--overlays/--no-overlays", help="Draw mask contours on the images.", show_default=False)
+    ] = None,
     uncertainty: Annotated[
+        bool | None,
+        typer.Option(
+            "--uncertainty/--no-uncertainty", help="Write uncertainty maps: 0 is certain, 255 undecided.", show_default=False
+        ),
+    ] = None,
+    resume: Annotated[
         bool,
-        typer.Option("--uncertainty/--no-uncertainty", help="Write uncertainty maps: 0 is certain, 255 undecided."),
-    ] = True,
+        typer.Option(
+            "--continue", help="Skip images that have a mask in OUT. Several processes or machines can share OUT this way."
+        ),
+    ] = False,
     objects: ObjectsOption = None,
     min_size: MinSizeOption = None,
     fill_holes: FillHolesOption = None,
@@ -60,25 +84,39 @@ def predict(
       hebbseg predict run1 new_images/ -o masks/
       hebbseg predict run1 scan.nii.gz -o masks/ --tta flips --with run2
       hebbseg predict run1 nuclei/ -o masks/ --objects watershed --min-size 20 --geojson
+      hebbseg predict model.onnx 'scans/**/*.png' -o masks/ --continue --outputs mask,prob
 
-    OUT contains the masks, overlays/*.png and uncertainty/. With --objects, it also contains label images of the numbered
-    objects (objects/) and their measurements (objects.csv); with --geojson, outlines (geojson/). If an image cannot be read,
-    the others are still predicted and the exit code is 1. Uncompressed TIFFs larger than 4096×4096 are streamed from disk to
-    disk if the model was trained with --size native --patch HxW, and neither --objects nor --geojson is given.
+    OUT contains the masks, overlays/*.png, uncertainty/ and probabilities/, in the folder structure of the images. With
+    --objects, it also contains label images of the numbered objects (objects/) and their measurements (objects.csv); with
+    --geojson, outlines (geojson/). If an image cannot be read, the others are still predicted and the exit code is 1.
+    Uncompressed TIFFs larger than 4096×4096 are streamed from disk to disk if the model was trained with --size native --patch
+    HxW, and neither --objects nor --geojson is given.
     """
     folder = output_folder(out, shlex.join(["hebbseg", "predict", str(model), images[0], "-o", "masks/"]))
     from hebbseg.cli.models import load_models, object_options
     from hebbseg.cli.progress import make_reporter
     from hebbseg.data.io.formats import suffix_of
     from hebbseg.inference.files import find_inputs, plan, predict_files
+    from hebbseg.inference.input_lists import expanded
     from hebbseg.inference.object_files import ObjectFiles
+    from hebbseg.inference.outputs import DEFAULT, parse_outputs, with_probabilities
+    from hebbseg.inference.shared import Shared, predict_shared
 
+    if resume and overwrite:
+        raise HebbsegError("--continue keeps existing masks and --overwrite replaces them. Pass one of the two.")
     options = object_options(objects, min_size, fill_holes)
+    if resume and (options is not None or geojson):
+        raise HebbsegError("--continue does not work with --objects and --geojson (objects.csv lists all images). Omit it.")
+    chosen = parse_outputs(DEFAULT if outputs is None else outputs)
+    overlays = "overlay" in chosen if overlays is None else overlays
+    uncertainty = "uncertainty" in chosen if uncertainty is None else uncertainty
+    images = expanded(images, sys.stdin)
     segmenters = load_models([model, *(ensemble or [])], tta=tta, accelerator=accelerator, trust=trust)
     inputs, problems = find_inputs(images, leave_out=folder)
     files = ObjectFiles(folder, options, outlines=geojson) if options is not None or geojson else None
     if files is not None:
         files.check(segmenters[0])
+    replaces = overwrite or resume
     targets = plan(
         segmenters,
         inputs,
@@ -86,24 +124,37 @@ def predict(
         overlays=overlays,
         uncertainty_maps=uncertainty,
         objects=files,
-        overwrite=overwrite,
+        overwrite=replaces,
     )
+    if "prob" in chosen:
+        targets = with_probabilities(inputs, targets, folder, overwrite=replaces)
+    shared: Shared | None = None
     with make_reporter() as reporter:
         for problem in problems:
             reporter.say(f"left out: {problem}")
-        outcome = predict_files(segmenters, inputs, targets, objects=files, reporter=reporter)
+        if resume:
+            shared = predict_shared(segmenters, inputs, targets, folder, reporter=reporter)
+            outcome = shared.outcome
+        else:
+            outcome = predict_files(segmenters, inputs, targets, objects=files, reporter=reporter)
     facts = [("masks", f"{len(outcome.masks)} in {folder}")]
+    if shared is not None:
+        facts.append(("finished", f"{shared.finished} images already had a mask"))
+        if shared.elsewhere:
+            facts.append(("elsewhere", f"{shared.elsewhere} images are being predicted by another process"))
     if overlays and outcome.masks:
         facts.append(("overlays", str(folder / "overlays")))
     if uncertainty and outcome.masks:
         facts.append(("uncertainty", str(folder / "uncertainty")))
+    if "prob" in chosen and outcome.masks:
+        facts.append(("probabilities", str(folder / "probabilities")))
     if files is not None and outcome.masks:
         facts += files.finish()
     unread = [problem for problem in problems if suffix_of(problem.file)]
     if outcome.failures or unread:
         facts.append(("failed", f"{len(outcome.failures) + len(unread)} images, listed above"))
     show_facts(facts)
-    if not outcome.masks:
+    if not outcome.masks and outcome.failures and not (shared and shared.finished):
         raise HebbsegError(f"None of the {len(inputs)} images could be predicted. First error: {outcome.failures[0]}")
     if outcome.failures or unread:
         raise typer.Exit(1)

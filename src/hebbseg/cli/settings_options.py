@@ -24,6 +24,7 @@ FLAGS = {
     "fold": (SPLIT, "K"),
     "seed": (SPLIT, "N"),
     "init": (TRAINING, "NAME|FILE"),
+    "from_run": (TRAINING, "RUN"),
     "method": (TRAINING, "NAME"),
     "updates": (TRAINING, "N"),
     "time_budget_s": (TRAINING, "90s|30m|2h"),
@@ -47,6 +48,8 @@ FLAGS = {
     "tensorboard": (HARDWARE, None),
 }
 """Setting with an option → its panel in ``--help`` and its metavar (None: the allowed values)."""
+FLAG_OF = {"from_run": "from"}
+"""Setting → its option, if that is not its name."""
 OTHER_SPELLING = {"labelled": ("--labeled",)}
 
 
@@ -147,7 +150,7 @@ def _parameter(name: str) -> inspect.Parameter:
     field = FLAT_NAMES[name][2]
     panel, metavar = FLAGS[name]
     kind: Any = next((kind for kind in (bool, int, float) if field.annotation in (kind, kind | None)), str)
-    flag = name.replace("_", "-")
+    flag = FLAG_OF.get(name, name.replace("_", "-"))
     text = f"{field.description}."
     if in_seconds := name.endswith("_s"):
         kind, flag, text = str, flag.removesuffix("-s"), text.replace(" in seconds", "")

@@ -60,6 +60,7 @@ def train(
       hebbseg train --resume -o run2
       hebbseg train glas:GlaS/ -o run3 --set learning_rate=0.001 --set ema=0.999
       hebbseg train glas:GlaS/ -o run4 --preset paper --labelled 10% --fold 0
+      hebbseg train more_data/ -o run5 --from run1
 
     \b
     RUN contains:
@@ -187,6 +188,10 @@ def _settings(
         if resume:
             raise HebbsegError(f"{folder}: no run to resume (no run.json). To start a run here, give DATA.")
         raise HebbsegError(f"Argument DATA is missing. Example: hebbseg {command} my_data/ -o {shlex.quote(str(folder))}")
+    if given.get("from_run") and not resume:
+        from hebbseg.runs.parent import continued_options
+
+        given = continued_options(given)
     settings = make_settings(data, given)
     find_place(settings.data.source)  # a typo is reported before torch is imported
     return settings

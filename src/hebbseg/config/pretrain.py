@@ -25,6 +25,11 @@ class PretrainSettings(Section):
         description="weight initialization: hebbian, vae or superpix; random or random-rescaled (controls without learning); "
         "for hebbseg train also the pretrained.safetensors of hebbseg pretrain",
     )
+    from_run: str | None = Field(
+        None,
+        description="continue from an earlier run (a folder), with new masks or images: its weights including the output "
+        "layer, network settings and split; its test cases stay test cases",
+    )
     init_options: Options = Field(
         default_factory=dict,
         description="options of the initialization, such as init_options.latent=16; see docs/methods",
@@ -108,11 +113,11 @@ class PretrainSettings(Section):
 
     def relevant(self) -> dict[str, Any]:
         """Return the settings that this initialization reads; all of them if it is not built in."""
-        every = self.of_hebbian().model_dump(mode="json")
+        every = self.of_hebbian().model_dump(mode="json", exclude=None if self.from_run else {"from_run"})
         if self.init not in READ and not self.init.endswith(".safetensors"):
             return every
         kept = self.model_dump(mode="json") if self.init in PRETEXT else every
-        read = {"init", "init_options", "batch", *READ.get(self.init, ())}
+        read = {"init", "init_options", "from_run", "batch", *READ.get(self.init, ())}
         if self.init == "random-rescaled" and not self.restore_norms:
             return every  # its norms are those after Hebbian learning
         return {name: value for name, value in kept.items() if name in read}

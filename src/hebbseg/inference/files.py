@@ -26,6 +26,7 @@ from hebbseg.inference.object_files import ObjectFiles
 from hebbseg.inference.objects import merged_border
 from hebbseg.inference.overlap import overlapped
 from hebbseg.inference.predictor import Predictor
+from hebbseg.inference.probability_files import write_probabilities
 from hebbseg.inference.sliding_window import uncertainty
 
 PNG_LEVEL = 1  # of overlays and uncertainty maps: the fastest; a higher one would take most of the time
@@ -51,6 +52,7 @@ class Targets:
     overlay: Path | None
     uncertainty: Path | None
     streamed: bool = False
+    probabilities: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +164,7 @@ class _Predicted:
     image: Image | None = None
     indices: np.ndarray | None = None
     outputs: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
     levels: np.ndarray | None = None
     picture: np.ndarray | None = None
 
@@ -181,19 +184,17 @@ def _compute(
     outputs = mean_probabilities([segmenter.with_border_class for segmenter in segmenters], image)
     probabilities = merged_border(outputs) if segmenters[0].borders else outputs
     levels = None if target.uncertainty is None else (uncertainty(probabilities) * 255).round().byte().numpy()
-<<<<<<< HEAD
     indices = resized_classes(probabilities, probabilities.shape[1:]).numpy()  # faster than argmax over the first axis
-    return _Predicted(image=image, indices=indices, levels=levels)
-=======
-    indices = probabilities.argmax(0).numpy().astype(np.uint8)
-    return _Predicted(image=image, indices=indices, outputs=outputs.numpy(), levels=levels)
->>>>>>> objects
+    kept = None if target.probabilities is None else probabilities.numpy()
+    return _Predicted(image=image, indices=indices, outputs=outputs.numpy(), probabilities=kept, levels=levels)
 
 
 def _write(each: Input, target: Targets, ready: _Predicted, segmenter: Predictor, objects: ObjectFiles | None) -> Path:
     picture = ready.picture
     if ready.image is not None and ready.indices is not None and ready.outputs is not None:
         labels = objects.write(each.name, each.suffix, ready.image, ready.outputs, segmenter) if objects else ready.indices
+        if target.probabilities is not None and ready.probabilities is not None:
+            write_probabilities(target.probabilities, ready.probabilities, ready.image)
         if target.uncertainty is not None and ready.levels is not None:
             _write_uncertainty(target.uncertainty, ready.levels, ready.image)
         picture = preview(ready.image, labels) if target.overlay is not None else None

@@ -145,16 +145,25 @@ class Predictor:
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file: weights, and the configuration as metadata."""
-        save_model(Path(path), self.network.state_dict(), self.describe())
+        weights = self.network.state_dict()
+        if not weights:
+            raise HebbsegError(f"{path}: this model was loaded from an ONNX file and has no weights to save. Copy the file.")
+        save_model(Path(path), weights, self.describe())
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
-        """Load a file of `save`, or the model.safetensors of a run folder. Executes no code from the file.
+        """Load a file of `save`, the model.safetensors of a run folder, or an ONNX file of `hebbseg export`.
+
+        Executes no code from the file.
 
         Args:
             trust: import and call any network factory that the file names; False: only our UNet and MONAI's networks.
         """
         path = Path(path)
+        if path.suffix.lower() == ".onnx":
+            from hebbseg.inference.export.onnx_file import load_onnx
+
+            return cls(**load_onnx(path))
         weights, description = load_model(path / "model.safetensors" if path.is_dir() else path)
         try:
             described = ModelDescription.of(description, trust=trust)
@@ -168,17 +177,7 @@ class Predictor:
             raise
         except HebbsegError as error:
             raise HebbsegError(f"{path}: {error}") from error
-        return cls(
-            network=network.eval(),
-            network_options=described.network,
-            preprocessing=Preprocessing.from_description(described.preprocessing),
-            classes=described.class_infos,
-            window=described.window,
-            tta=described.tta,
-            blend=described.blend,
-            axes=described.axes,
-            borders=described.borders,
-        )
+        return cls(network=network.eval(), **settings_of(described))
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -212,6 +211,20 @@ class Predictor:
         if len(array) != wanted:
             raise HebbsegError(f"Image with {len(array)} channels: this model was trained on {wanted}.")
         return array
+
+
+def settings_of(described: ModelDescription) -> dict[str, Any]:
+    """Return the keywords of `Predictor` except the network."""
+    return {
+        "network_options": described.network,
+        "preprocessing": Preprocessing.from_description(described.preprocessing),
+        "classes": described.class_infos,
+        "window": described.window,
+        "tta": described.tta,
+        "blend": described.blend,
+        "axes": described.axes,
+        "borders": described.borders,
+    }
 
 
 def _channels_first(array: np.ndarray, dims: int, wanted: int) -> np.ndarray:

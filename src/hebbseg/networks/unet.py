@@ -71,7 +71,7 @@ class MaxPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         with_gradients = torch.is_grad_enabled() and x.requires_grad
-        if with_gradients or x.device.type != "cpu" or any(x.shape[axis] % 2 for axis in self.axes):
+        if torch.jit.is_tracing() or with_gradients or x.device.type != "cpu" or any(x.shape[axis] % 2 for axis in self.axes):
             return self.general(x)
         for axis in self.axes:
             even, odd = x.unflatten(axis, (-1, 2)).unbind(axis + 1)
@@ -195,10 +195,12 @@ class UNet(nn.Module):
             )
         multiple = 2 ** (len(self.features_per_level) - 1)
         missing = [(-n) % multiple for n in x.shape[2:]]
-        if any(missing):
+        if torch.jit.is_tracing() or any(missing):  # a trace must pad images of other sizes
             x = F.pad(x, [side for m in reversed(missing) for side in (0, m)], mode="replicate")
         # On a CPU, channels_last is faster for volumes but not for 2D; later maps follow the first.
-        return x.contiguous(memory_format=torch.channels_last_3d) if x.dim() == 5 and x.device.type == "cpu" else x
+        if x.dim() != 5 or x.device.type != "cpu" or torch.onnx.is_in_onnx_export():
+            return x
+        return x.contiguous(memory_format=torch.channels_last_3d)
 
 
 def initialize(network: nn.Module, *, generator: torch.Generator | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hebbseg.config import DataSettings, Settings
 from hebbseg.data.cases import Source
@@ -10,6 +11,7 @@ from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.progress import Reporter
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
+from hebbseg.data.splits.continued import continued_split
 from hebbseg.data.splits.split import RANDOM, Selection, Split, make_split
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
@@ -91,6 +93,10 @@ def open_dataset(settings: DataSettings, reporter: Reporter, *, originals: bool 
 def draw_split(settings: Settings, source: Source, selection: Selection | None = None) -> Split:
     """Draw the split of the settings, with the labelled cases of ``selection``; None: drawn at random."""
     data = settings.data
+    if settings.pretrain.from_run is not None:
+        run = Path(settings.pretrain.from_run)
+        earlier = Split.load(run / "split.json")
+        return continued_split(source, earlier, labelled=data.labelled, seed=settings.split_seed, run=run.name)
     return make_split(
         source,
         labelled=data.labelled,

@@ -17,7 +17,7 @@ from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import AUTO, auto_method, options_text
 from hebbseg.networks.factory import UNET
-from hebbseg.networks.model_file import save_model
+from hebbseg.networks.model_file import load_model, save_model
 from hebbseg.planning.plan import Plan
 from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
 from hebbseg.reporting.plots.figures import draw_history
@@ -25,6 +25,7 @@ from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, list_cases
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.lock import exclusive
+from hebbseg.runs.parent import weights_of_parent
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.planned import describe_plan, planned
 from hebbseg.runs.preflight import check_listed, check_planned, check_settings, require_classes, require_labelled
@@ -66,6 +67,7 @@ def run(
     dataset, split, plan, chosen = _data(settings, reporter, dataset, folder)
     require_labelled(settings, split)
     require_classes(settings, dataset.source)
+    initialize = initialize or weights_of_parent(settings, dataset.source, reporter)
     settings = _resolve_method(settings, len(split.training.unlabelled), folder.begun_with(), reporter)
     state = folder.begin(settings, split, resume=resume, plan=plan)
     notes = _note_of_weights(settings, split, reporter) | dict(notes or {})
@@ -151,11 +153,19 @@ def _note_of_weights(settings: Settings, split: Split, reporter: Reporter) -> di
     if is_initializer(settings.pretrain.init):
         return {}
     weights = Path(settings.pretrain.init).absolute()
+    notes: dict[str, Any] = {"init_file": str(weights)}
+    if settings.pretrain.from_run is not None:
+        notes["parent"] = settings.pretrain.from_run
+    elif "classes" in load_model(weights)[1]:
+        reporter.say(
+            f"init {weights.name}: the output layer is new; its weights are not used. --from {weights.parent} continues that "
+            "run with its output layer and split."
+        )
     warning = overlap_warning(weights, split.test)
-    if warning is None:
-        return {"init_file": str(weights)}
-    reporter.say(f"warning: {warning}")
-    return {"init_file": str(weights), "warning": warning}
+    if warning is not None:
+        reporter.say(f"warning: {warning}")
+        notes["warning"] = warning
+    return notes
 
 
 def _resolve_method(settings: Settings, unlabelled: int, started_with: Settings | None, reporter: Reporter) -> Settings:

@@ -1,6 +1,7 @@
 """Every layout is found and paired as it should be; whatever does not fit is reported with its file and a remedy."""
 
 import os
+import re
 import shutil
 import stat
 import time
@@ -532,6 +533,24 @@ def test_nnunet_labels_it_cannot_read(tmp_path: Path):
         (tmp_path / "dataset.json").write_text(labels)
         with pytest.raises(DataError, match=rf"dataset\.json: {message}"):
             open_source(tmp_path)
+
+
+def test_nnunet_regions_name_the_label_map_that_reads_them(tmp_path: Path):
+    save(tmp_path / "imagesTr" / "a_0000.png", picture(0, 9, 9))
+    values = np.zeros((9, 9), np.uint8)
+    values[1:8, 1:8], values[2:7, 2:7], values[3:5, 3:5], values[6, 6] = 1, 2, 3, 4
+    save(tmp_path / "labelsTr" / "a.png", values)
+    labels = '{"background": 0, "whole tumor": [1, 2, 3, 4], "core": [2, 3], "enhancing": 3}'
+    (tmp_path / "dataset.json").write_text(f'{{"labels": {labels}, "regions_class_order": [1, 2, 3]}}')
+    with pytest.raises(DataError, match="Overlapping regions") as caught:
+        open_source(tmp_path)
+    label_map = re.search(r"--label-map '(.*?)'", str(caught.value)).group(1)
+    source = open_source(tmp_path, label_map=label_map)
+    assert [info.name for info in source.classes] == ["background", "whole tumor", "core", "enhancing"]
+    # A region is the union of the classes inside it.
+    mask = source.mask(source.cases[0])
+    for classes, region in (((1, 2, 3), (1, 2, 3, 4)), ((2, 3), (2, 3)), ((3,), (3,))):
+        np.testing.assert_array_equal(np.isin(mask, classes), np.isin(values, region))
 
 
 def test_plain_paths_of_known_sets_say_how_to_name_them(tmp_path: Path):

@@ -1,6 +1,7 @@
 """nnU-Net's layout (and the Medical Segmentation Decathlon's): dataset.json, imagesTr, labelsTr, imagesTs, labelsTs."""
 
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,7 @@ def _description(path: Path) -> dict[str, Any]:
 def _label_map(description: dict[str, Any], path: Path) -> LabelMap:
     labels = description["labels"]
     if any(isinstance(value, list) for value in labels.values()):
-        raise DataError(
-            text(path), "regions (several values in one label)", "List each value once in 'labels'. Regions are not supported."
-        )
+        raise DataError(text(path), "regions (several values in one label)", _without_regions(labels))
     if "ignore" in labels:
         raise DataError(
             text(path),
@@ -63,6 +62,22 @@ def _label_map(description: dict[str, Any], path: Path) -> LabelMap:
             f"{labels['ignore']}' to treat ignored pixels as background, or remove these masks.",
         )
     return parse_label_map(labels)
+
+
+def _without_regions(labels: dict[str, Any]) -> str:
+    """Return how to read the masks as classes that do not overlap: each value belongs to its smallest region."""
+    regions = {name: value if isinstance(value, list) else [value] for name, value in labels.items()}
+    values = {value for parts in regions.values() for value in parts if isinstance(value, int)}
+    if not values or any(not isinstance(value, int) for parts in regions.values() for value in parts):
+        return "Regions are not supported. List each value once in 'labels'."
+    pairs = []
+    for value in sorted(values):
+        name = min((name for name, parts in regions.items() if value in parts), key=lambda name: len(regions[name]))
+        pairs.append(f"{name}={value}")
+    return (
+        f"Overlapping regions are not supported. Pass --label-map {shlex.quote(';'.join(pairs))}: each value then belongs to "
+        "the smallest region that contains it, and a region is its class together with those inside it."
+    )
 
 
 def _side(root: Path, side: str, description: dict[str, Any], problems: list[Problem]) -> list[Case]:

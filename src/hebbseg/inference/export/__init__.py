@@ -1,0 +1,1 @@
+"""Models for programs other than hebbseg: ONNX, TorchScript and bioimage.io packages."""
