@@ -243,8 +243,8 @@ def test_where_data_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_ids_are_those_of_version_0_1() -> None:
-    """So that grids of that version are neither run again nor left out of reports. Its metrics were those of the working size."""
-    settings = SETTINGS | {"updates": 4, "metrics_grid": "training"}
+    """So that its grids are not run again. It had one precision and measured at the training size."""
+    settings = SETTINGS | {"updates": 4, "metrics_grid": "training", "precision": "32-true"}
     arms = [{"name": "CPS + Hebbian", "init": "hebbian", "method": "cps"}]
     runs = plan(Recipe(**tiny(settings=settings, arms=arms, baseline=None, axes={"labelled": ["2"], "seed": [0]})), ROOT)
     assert [run.id for run in runs] == ["glands-cps-hebbian-2-s0-4b4f5051e6"]

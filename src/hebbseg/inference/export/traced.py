@@ -48,7 +48,7 @@ class Checked:
 
 def probabilities_module(predictor: Predictor) -> Probabilities:
     """Return a copy on the CPU, in evaluation mode."""
-    return Probabilities(copy.deepcopy(predictor.network).cpu()).eval()
+    return Probabilities(copy.deepcopy(predictor.class_network).cpu()).eval()
 
 
 def example(predictor: Predictor, *, batch: int = 2, longer: int = 0, seed: int = 0) -> Tensor:
