@@ -10,7 +10,7 @@ from hebbseg.cli.options import Data, Model, OverwriteOption, TrustOption, TtaOp
 from hebbseg.cli.settings_options import takes_settings
 
 
-@takes_settings("label_map", "mask_threshold", "instances", "images", "masks", "accelerator")
+@takes_settings("label_map", "mask_threshold", "instances", "ignore", "images", "masks", "accelerator")
 def evaluate(
     model: Model,
     data: Data,

@@ -31,6 +31,7 @@ FLAGS = {
     "group": (READING, "GROUP"),
     "mask_threshold": (READING, "T"),
     "instances": (READING, None),
+    "ignore": (READING, "VALUE"),
     "images": (READING, "FOLDER"),
     "masks": (READING, "FOLDER"),
     "size": (IMAGES, "auto|native|HxW[xD]"),

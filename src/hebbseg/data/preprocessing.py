@@ -95,7 +95,7 @@ class Preprocessing:
         return scaled
 
     def mask(self, array: np.ndarray) -> Tensor:
-        """Return the class indices (*S) as stored: (*size), uint8."""
+        """Return the class indices (*S) as stored: (*size), uint8. Pixels that are not annotated remain so."""
         mask = torch.from_numpy(np.ascontiguousarray(array, dtype=np.uint8))
         if self.size is None or mask.shape == self.size:
             return mask

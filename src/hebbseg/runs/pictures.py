@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from hebbseg.data.cases import Source
+from hebbseg.data.cases import IGNORE, Source
 from hebbseg.reporting.plots.figures import draw_grid
 from hebbseg.reporting.plots.overlay import overlay
 
@@ -38,7 +38,8 @@ def draw_cases(source: Source, shown: Sequence[Shown], path: Path, title: str) -
         pictures.append(overlay(_resized_image(image, size), prediction, target=target, spacing=spacing))
     labels = [f"{each.case}  Dice {each.dice:.2f}" for each in shown]
     colours = "in yellow" if classes == 2 else "in one color per class"
-    draw_grid(pictures, path, f"{title}: prediction {colours}, target in blue", labels)
+    hatched = ", hatched where not annotated" if any((each.target == IGNORE).any() for each in shown) else ""
+    draw_grid(pictures, path, f"{title}: prediction {colours}, target in blue{hatched}", labels)
 
 
 def _display_size(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -57,9 +58,14 @@ def _resized_image(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 
 
 def _resized_classes(mask: np.ndarray, size: tuple[int, ...], classes: int) -> np.ndarray:
-    """Return class indices at another size: the class with the largest interpolated share of a pixel."""
+    """Return class indices at another size: the class with the largest interpolated share of a pixel.
+
+    A mask that is not annotated everywhere is resized by nearest neighbor.
+    """
     if mask.shape == size:
         return mask
+    if (mask == IGNORE).any():
+        return F.interpolate(torch.from_numpy(mask)[None, None], size=size, mode="nearest-exact")[0, 0].numpy()
     mode = "bilinear" if len(size) == 2 else "trilinear"
     shares = F.one_hot(torch.from_numpy(mask.astype(np.int64)), classes).movedim(-1, 0)[None].float()  # (*S) → (1, K, *S)
     return F.interpolate(shares, size=size, mode=mode, align_corners=False)[0].argmax(0).numpy().astype(np.uint8)

@@ -25,7 +25,7 @@ from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.pictures import Shown, draw_cases
-from hebbseg.runs.preflight import check_listed, check_settings, require_classes, require_labelled
+from hebbseg.runs.preflight import check_listed, check_settings, require_annotated, require_classes, require_labelled
 from hebbseg.runs.provenance import overlap_warning
 from hebbseg.runs.stages import Initialize, stage1_session, train_stages
 from hebbseg.training.distributed import launched, make_fabric
@@ -60,7 +60,8 @@ def run(
     dataset, split = _data(settings, reporter, dataset)
     require_labelled(settings, split)
     require_classes(settings, dataset.source)
-    settings = _resolve_method(settings, len(split.training.unlabelled), folder.begun_with(), reporter)
+    require_annotated(dataset, split)
+    settings = _resolve_method(settings, dataset, split, folder.begun_with(), reporter)
     state = folder.begin(settings, split, resume=resume)
     notes = _note_of_weights(settings, split, reporter) | dict(notes or {})
     if notes:
@@ -140,15 +141,20 @@ def _note_of_weights(settings: Settings, split: Split, reporter: Reporter) -> di
     return {"init_file": str(weights), "warning": warning}
 
 
-def _resolve_method(settings: Settings, unlabelled: int, started_with: Settings | None, reporter: Reporter) -> Settings:
+def _resolve_method(
+    settings: Settings, dataset: Dataset, split: Split, started_with: Settings | None, reporter: Reporter
+) -> Settings:
     """Replace ``method=auto`` by the method it stands for, or stood for when the run was started."""
     if settings.finetune.method != AUTO:
         return settings
-    method, options = auto_method(unlabelled=unlabelled, network=settings.network.name)
+    unlabelled = len(split.training.unlabelled)
+    partial = sum(dataset.store.annotated(name) is not None for name in split.training.labelled)
+    method, options = auto_method(unlabelled=unlabelled + partial, network=settings.network.name)
     if started_with is not None:
         method, options = started_with.finetune.method, dict(started_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""
-    reporter.say(f"method: {method}{how} ({unlabelled or 'no'} unlabelled training images)")
+    partly = f", {partial} partly annotated" if partial else ""
+    reporter.say(f"method: {method}{how} ({unlabelled or 'no'} unlabelled training images{partly})")
     return settings.changed(method=method, method_options=options)
 
 

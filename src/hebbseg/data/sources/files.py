@@ -14,7 +14,7 @@ from hebbseg.data.io.formats import axes_of, match_axes, read_header, read_image
 from hebbseg.data.io.image_file import Axes, Header, RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
-from hebbseg.data.labels.masks import MaskOptions, MaskRule, to_indices, two_classes
+from hebbseg.data.labels.masks import MaskOptions, MaskRule, merged, to_indices, two_classes
 from hebbseg.data.sources.roles import MASK_ENDING
 from hebbseg.errors import HebbsegError, printable
 
@@ -85,7 +85,7 @@ class FileSource:
             return given
         if any(_in_own_folder(case) for case in self.cases):
             # One file per object: nonzero pixels are foreground.
-            return MaskRule(classes=two_classes(255, self.masks.names))
+            return MaskRule(classes=two_classes(255, self.masks.names), ignore=self.masks.ignore)
         return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept)
 
     def image(self, case: Case) -> np.ndarray:
@@ -107,15 +107,15 @@ class FileSource:
         if not case.mask:
             raise HebbsegError(f"Case {case.id!r} has no mask. Check `case.has_mask` first.")
         rule = self.rule
-        merged: np.ndarray | None = None
+        mask: np.ndarray | None = None
         for path in case.mask:
             raw = self._labels.pop(path, None) or read_labels(path)
             axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
             indices = match_axes(to_indices(raw, rule, path), raw.axes, axes, dims=self.spatial_dims)
             self._refuse_other_size(indices.shape, case, path)
-            merged = indices if merged is None else np.maximum(merged, indices)
-        assert merged is not None
-        return np.ascontiguousarray(merged)
+            mask = indices if mask is None else merged(mask, indices)
+        assert mask is not None
+        return np.ascontiguousarray(mask)
 
     def _labels_kept(self, path: Path) -> RawMask:
         """Decode a mask and keep it, within a memory limit, so that `mask` does not decode it again."""
