@@ -43,7 +43,8 @@ ARMS = ("full", "full-n/8", "scribbles", "scribbles-u")
 COLUMNS = ("dataset", "images", "seed", "arm", "masks", "annotated_percent", "dice", "dice_pooled")
 SCRIBBLES_PER_MASK = 8
 SMALL = {
-    "size": "96x96", "features": "8,16,32,64", "updates": 300, "init": "random", "protocol": "selection", "precision": "32-true",
+    "size": "96x96", "features": "8,16,32,64", "updates": 300, "init": "random", "protocol": "selection",
+    "precision": "32-true",
 }  # fmt: skip
 Row = dict[str, str]
 
@@ -181,6 +182,7 @@ def main() -> None:
     measuring.add_argument("data", nargs="*")
     measuring.add_argument("--images", type=int, default=32, help="n, images with scribbles or full masks (32)")
     measuring.add_argument("--seeds", type=int, default=5)
+    measuring.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     args = parser.parse_args()
     if args.command == "write":
         source = open_source(args.data)
@@ -189,7 +191,7 @@ def main() -> None:
     done = {(row["dataset"], row["images"], row["seed"], row["arm"]) for row in read_table(args.table)}
     for seed in range(args.seeds):
         for spec in args.data:
-            for arm in ARMS:
+            for arm in args.arms:
                 name = spec.partition(":")[0]
                 if (name, str(args.images), str(seed), arm) not in done:
                     folder = args.runs / f"{name}-{args.images}-{arm.replace('/', '-')}-{seed}"

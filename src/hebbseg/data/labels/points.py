@@ -1,6 +1,5 @@
 """Masks from points and boxes: what they leave open is `IGNORE`, not annotated."""
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from scipy.ndimage import distance_transform_edt
 
 from hebbseg.data.cases import IGNORE
 from hebbseg.errors import FileError, HebbsegError
+from hebbseg.text_files import read_rows
 
 Numbers = tuple[float, ...]
 
@@ -64,17 +64,15 @@ def from_boxes(boxes: Iterable[Sequence[float]], shape: Sequence[int]) -> np.nda
 
 def read_table(path: str | Path, columns: Sequence[str]) -> list[Numbers]:
     """Read the numbers in these columns of a CSV file, for example ``("y", "x")`` of points."""
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
     remedy = f"Write a header with {', '.join(columns)} and one row of numbers per object."
     numbers = []
-    for line, row in enumerate(rows, start=2):
+    for count, row in enumerate(read_rows(Path(path), remedy), start=1):
         try:
             numbers.append(tuple(float(row[name]) for name in columns))
         except KeyError as error:
             raise FileError(path, f"no column {error}; found {', '.join(row)}", remedy) from None
-        except (TypeError, ValueError):
-            raise FileError(path, f"line {line} is not a row of numbers: {', '.join(map(str, row.values()))}", remedy) from None
+        except ValueError:
+            raise FileError(path, f"row {count} is not numbers: {', '.join(row.values())}", remedy) from None
     return numbers
 
 

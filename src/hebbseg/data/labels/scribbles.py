@@ -16,7 +16,8 @@ def scribbles(mask: np.ndarray, generator: np.random.Generator, *, share: float 
     """Return a mask in which only strokes are annotated, about ``share`` of the pixels of each class; the rest is `IGNORE`.
 
     A stroke is a random path along the skeleton of a class (background included), at most a quarter of the longer side of
-    the image in length, drawn ``width`` pixels wide within the class. Each class that occurs gets at least one stroke.
+    the image in length, drawn ``width`` pixels wide within the class. If the skeleton is too short, as that of a disc, further
+    strokes lie anywhere in the class. Each class that occurs gets at least one stroke.
 
     Args:
         mask: class indices (*S), two or three axes; `IGNORE` stays.
@@ -37,15 +38,20 @@ def _strokes(area: np.ndarray, generator: np.random.Generator, share: float, wid
     """Return strokes (*S) within an area that cover about ``share`` of it."""
     wanted = max(1, round(share * int(area.sum())))
     longest = max(area.shape) // 4
-    left = {tuple(voxel) for voxel in np.argwhere(skeletonize(area)).tolist()}
+    left = _voxels(skeletonize(area))
     drawn = np.zeros(area.shape, bool)
-    while left and (missing := wanted - int(drawn.sum())) > 0:
+    while (missing := wanted - int(drawn.sum())) > 0:
+        left = left or _voxels(area & ~drawn)
         path = _path(left, generator, max(1, min(longest, round(missing / width))))
         left -= set(path)
         line = np.zeros(area.shape, bool)
         line[tuple(np.array(path).T)] = True
         drawn |= _thickened(line, width) & area
     return drawn
+
+
+def _voxels(area: np.ndarray) -> set[Voxel]:
+    return {tuple(voxel) for voxel in np.argwhere(area).tolist()}
 
 
 def _path(voxels: set[Voxel], generator: np.random.Generator, length: int) -> list[Voxel]:

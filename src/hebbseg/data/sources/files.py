@@ -55,6 +55,7 @@ class FileSource:
         self.cases = tuple(named.values())  # needed by `axes` in the next line
         self.cases = tuple(self._with_spacing_in_array_order(case) for case in self.cases)
         self.masks = masks or MaskOptions()
+        self.masks.rule()  # raises if they contradict each other
         self.notes = tuple(notes)
         self.lists_unused = lists_unused
         self._listing_problems = (*problems, *map(_same_name, twice))
