@@ -37,12 +37,14 @@ def contact_sheet(
     """
     shown = choose(cases, most)
     columns = min(columns, max(len(shown), 4))
-    tiles = [overlay(*middle_slice(source, case, classes)) for case in shown]
+    slices = [middle_slice(source, case, classes) for case in shown]
+    tiles = [overlay(*each) for each in slices]
     rows = [range(start, min(start + columns, len(shown))) for start in range(0, len(shown), columns)]
     heights = [max(tiles[i].height for i in row) for row in rows]
     size = (_GAP + columns * (_TILE + _GAP), _HEADER + sum(heights) + len(rows) * (_CAPTION + _GAP))
     sheet = Pillow.new("RGB", size, _BACKGROUND)
-    _draw_header(sheet, source.name, len(shown), len(cases), classes)
+    hatched = " · hatched: not annotated" if any(m is not None and (m == IGNORE).any() for _, m in slices) else ""
+    _draw_header(sheet, f"{source.name} · {len(shown)} of {len(cases)} cases{hatched}", classes)
     top = _HEADER
     for row, height in zip(rows, heights, strict=True):
         for column, i in enumerate(row):
@@ -115,8 +117,8 @@ def _touches_other(classes: np.ndarray) -> np.ndarray:
     return np.logical_or.reduce([neighbour != classes for neighbour in neighbours])
 
 
-def _draw_header(sheet: Pillow.Image, name: str, shown: int, total: int, classes: Sequence[ClassInfo]) -> None:
-    _write(sheet, (_GAP, 8), f"{name} · {shown} of {total} cases", 18, _INK, sheet.width - 2 * _GAP)
+def _draw_header(sheet: Pillow.Image, title: str, classes: Sequence[ClassInfo]) -> None:
+    _write(sheet, (_GAP, 8), title, 18, _INK, sheet.width - 2 * _GAP)
     left = _GAP
     draw = ImageDraw.Draw(sheet)
     for c in classes[1:]:
