@@ -12,7 +12,7 @@ there. Without data it prints what the table says.
     full         full masks of n images
     full-n/8     full masks of n/8 images
     scribbles    scribbles on the n images of full
-    scribbles-u  the same with the default method, UniMatch, which uses the rest of the images as unlabelled
+    scribbles-u  the same with the default method, which uses the rest of the images as unlabelled
 
 Cost model: the scribbles on an image take 1/8 of the time of its full mask, so scribbles and full-n/8 cost the same.
 """
@@ -44,7 +44,7 @@ COLUMNS = ("dataset", "images", "seed", "arm", "masks", "annotated_percent", "di
 SCRIBBLES_PER_MASK = 8
 SMALL = {
     "size": "96x96", "features": "8,16,32,64", "updates": 300, "init": "random", "protocol": "selection",
-    "precision": "32-true",
+    "precision": "32-true", "metrics_grid": "training",
 }  # fmt: skip
 Row = dict[str, str]
 

@@ -16,7 +16,7 @@ LAYERS = (
     ("atomic_files", "seeding", "text_files"),
     ("data", "hebbian", "networks", "config"),
     ("reporting.plots",),
-    ("methods", "inference", "evaluation"),
+    ("planning", "methods", "inference", "evaluation"),
     ("training",),
     ("pretraining",),
     ("runs",),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from hebbseg.methods import WITH_UNLABELLED
 from studies import scribbles
 from tests.data.trees import picture, save
 from tests.runs.test_ignore import sparse_folder
@@ -57,7 +58,7 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert len(masks) == 6 and all(set(np.unique(mask)) == {0, 1, 255} for mask in masks)
     for name in ("run", "run-scribbles", "run-slices", "run-nuclei"):
         settings = json.loads((tmp_path / name / "run.json").read_text(encoding="utf-8"))["settings"]
-        assert settings["method"] == "unimatch", name
+        assert settings["method"] == WITH_UNLABELLED, name
 
 
 def _share(path: Path) -> float:

@@ -57,6 +57,7 @@ PAPER = [
     ("pretrain_max_batches", None, TWO_D + LA, "appendix: epochs"),
     ("method", "supervised", TWO_D + LA, "method: supervised fine-tuning"),
     ("tta", "none", TWO_D + LA, "no test-time augmentation"),
+    ("metrics_grid", "training", TWO_D + LA, "appendix: 128 x 128; volumes are not resized"),
     # the authors' scripts, where the paper is silent
     ("labelled_batch", 2, TWO_D + LA, "scripts: batch size 2"),
     ("unlabelled_batch", 2, TWO_D + LA, "scripts: batch size 2"),

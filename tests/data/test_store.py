@@ -58,7 +58,7 @@ def test_bytes_stay_bytes_and_become_zero_to_one():
     assert torch.equal(Preprocessing(size=None, normalize="unit").image(image), torch.from_numpy(image))
 
 
-def test_resizing_is_anti_aliased_for_images_and_nearest_for_masks():
+def test_resizing_is_anti_aliased_for_images_and_area_weighted_for_masks():
     stripes = np.zeros((1, 64, 64), dtype=np.uint8)
     stripes[:, :, ::2] = 200
     kept = Preprocessing(size=(16, 16), normalize="unit").image(stripes)
@@ -67,7 +67,9 @@ def test_resizing_is_anti_aliased_for_images_and_nearest_for_masks():
     small = Preprocessing(size=(32, 24), normalize="unit").mask(mask)
     assert small.dtype == torch.uint8
     assert set(small.unique().tolist()) <= set(range(5))
-    assert torch.equal(small, torch.from_numpy(mask[1::2, 1::2]))
+    for row, column in ((0, 0), (5, 20), (31, 23)):
+        counts = np.bincount(mask[2 * row : 2 * row + 2, 2 * column : 2 * column + 2].ravel())
+        assert small[row, column] == counts.argmax()
 
 
 def test_volumes_are_resized_by_means():
@@ -295,6 +297,36 @@ def test_evaluation_at_native_size():
     name = split.test[0]
     assert store.native_shape(name) == (64, 64)
     assert store.images([name]).shape == (1, 3, 32, 32) and store.masks([name]).shape == (1, 32, 32)
+
+
+@pytest.mark.parametrize("memory_limit_bytes", [None, 0])
+def test_original_masks_of_tested_cases_are_kept_and_no_mask_is_read_twice(tmp_path, memory_limit_bytes):
+    source = numbered(4, shape=(9, 14))
+    source.masks["c01"][2:7, 3:4] = 0  # a structure that vanishes at the size used in training
+    ids = [case.id for case in source.cases]
+    options = {"source": source, "images": ids, "masks": ids[:3], "memory_limit_bytes": memory_limit_bytes, "folder": tmp_path}
+    store = CaseStore(preprocessing=Preprocessing(size=(3, 4), normalize="unit"), originals=["c01"], **options)
+    for case in source.cases:
+        store.keep(case, source.images[case.id], source.masks[case.id])
+    tested = store.restricted_to(source, images=["c00", "c01"], masks=["c00", "c01"])
+    assert np.array_equal(tested.original_mask("c01").numpy(), source.masks["c01"])
+    assert tested.mask("c01").shape == (3, 4) and (tested.mask("c01") == 1).all()
+    assert not source.reads
+    tested.original_mask("c00")
+    assert source.reads == {("mask", "c00"): 1}, "not among the cases to be tested"
+    with pytest.raises(HebbsegError, match="mask of case 'c03'"):
+        store.original_mask("c03")
+    native = CaseStore(preprocessing=AS_IT_IS, **options)
+    assert native.original_mask("c01") is native.mask("c01"), "one copy"
+
+
+def test_masks_resized_otherwise_by_earlier_versions_are_not_taken_from_the_cache(tmp_path):
+    source = numbered(1)
+    store = CaseStore(source=source, preprocessing=Preprocessing(size=(4, 4), normalize="unit"), images=[], folder=tmp_path)
+    case = source.cases[0]
+    keys = {store._key(what, case) for what in ("image", "mask", "original mask")}
+    old = {"what": "mask", "axes": None, **store.preprocessing.describe(), "rule": None}
+    assert len(keys | {cache_key("arrays", "c00", (), old)}) == 4
 
 
 # Batches

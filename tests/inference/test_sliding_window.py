@@ -144,6 +144,24 @@ def test_device_and_type_follow_the_network() -> None:
     torch.testing.assert_close(single, double, rtol=1e-4, atol=1e-5)
 
 
+def test_batches_of_2d_windows_reach_the_unet_with_channels_last() -> None:
+    seen = []
+    for channels in (1, 2):
+        network = UNet(spatial_dims=2, in_channels=channels, out_channels=3, features=(4, 6), seed=0).eval()
+        network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].stride()))
+        image = random_image(24, 24, channels=channels)
+        found = predict_probabilities(network, image, window=16, batch=2)
+        assert seen == [(16 * 16 * channels, 1, 16 * channels, channels)] * 2
+        seen.clear()
+        torch.testing.assert_close(found, predict_probabilities(network, image, window=16, batch=1))
+        assert len(seen) == 4, "single windows as they are"
+        seen.clear()
+    other = nn.Sequential(nn.Conv2d(2, 3, 1))
+    other.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].stride()))
+    predict_probabilities(other, image, window=16, batch=4)
+    assert {stride[2:] for stride in seen} == {(16, 1)}, "other networks may need contiguous maps"
+
+
 def test_uncertainty_is_the_normalized_entropy() -> None:
     p = torch.tensor([[1.0, 0.25, 0.5], [0.0, 0.25, 0.5], [0.0, 0.25, 0.0], [0.0, 0.25, 0.0]])
     torch.testing.assert_close(uncertainty(p), torch.tensor([0.0, 1.0, 0.5]))

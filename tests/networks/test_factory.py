@@ -168,7 +168,7 @@ ANY = [name for name, cls in METHODS.items() if not cls.needs_unet]
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("name", [*ANY, "auto"])
 def test_methods_train_any_network(name: str, dims: int) -> None:
-    name, options = auto_method(unlabelled=1, network=MINE) if name == "auto" else (name, {})
+    name, options = auto_method(unlabelled=1) if name == "auto" else (name, {})
     check_method(name, options, network=MINE)
     method = make_method(
         name,

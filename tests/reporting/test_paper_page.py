@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,12 @@ def test_distances_are_converted_to_the_pixels_of_the_paper(tmp_path: Path) -> N
     assert only_table(small).rows[-1].cells[3].text == "17.64"
 
 
+def test_a_planned_size_is_not_that_of_the_paper(tmp_path: Path) -> None:
+    runs = [replace(run, settings={**run.settings, "size": "auto"}) for run in compared(tmp_path).runs]
+    assert References(Comparison(runs), "sota").distance_scale == 1, "of versions without plans"
+    assert References(Comparison([replace(run, planned=True) for run in runs]), "sota").distance_scale is None
+
+
 @pytest.mark.parametrize(("size", "unit"), [([128, 96], "px"), ("native", "px"), ([128, 128], "mm")])
 def test_distances_in_another_unit_are_left_out_with_the_reason(size: Any, unit: str, tmp_path: Path) -> None:
     comparison = compared(tmp_path)
@@ -153,9 +160,36 @@ def test_distances_in_another_unit_are_left_out_with_the_reason(size: Any, unit:
     assert table.columns[3] == f"95HD ({unit}) ↓"
 
 
+def test_results_in_original_pixels_stand_beside_no_published_distance(tmp_path: Path) -> None:
+    comparison = compared(tmp_path)
+    assert {run.grid for run in comparison.runs} == {"training"}, "runs of version 0.2, whose summary.json has no grid"
+    table = only_table(Comparison([replace(run, grid="original") for run in comparison.runs]))
+    assert [cell.text for cell in table.rows[-1].cells[3:7]] == ["–", "–", "80.77", "67.77"]
+    assert "they are in pixels at 128 × 128, these in original pixels" in table.note
+    assert "Overlap is computed in the original pixels here, and at 128 × 128 in the paper" in table.note
+    assert "original pixels" not in only_table(comparison).note
+
+
+def test_runs_measured_in_other_pixels_are_other_arms(tmp_path: Path) -> None:
+    make_sota(tmp_path, arms=("Supervised",), regimes=("10%",), seeds=2, images=165)
+    for folder in tmp_path.glob("runs/*"):
+        run = json.loads((folder / "run.json").read_text())
+        run.pop("grid")
+        (folder / "run.json").write_text(json.dumps(run))
+        if run["seed"] == 1:
+            summary = json.loads((folder / "summary.json").read_text())
+            (folder / "summary.json").write_text(json.dumps(summary | {"grid": "original"}))
+    found = {run.seed: run for run in read_results([tmp_path]).runs}
+    assert (found[0].grid, found[1].grid) == ("training", "original")
+    assert found[0].axes["metrics_grid"] == "training" and found[1].axes["metrics_grid"] == "original"
+
+
 def test_distances_of_volumes_are_in_voxels(tmp_path: Path) -> None:
     runs = [replace(run, settings={**run.settings, "size": "auto"}) for run in compared(tmp_path, dataset="la").runs]
     assert References(Comparison(runs), "sota").distance_scale == 1
+    resized = [replace(run, settings={**run.settings, "size": [32, 32, 24]}) for run in runs]
+    assert References(Comparison(resized), "sota").distance_scale is None
+    assert References(Comparison([replace(run, grid="original") for run in resized]), "sota").distance_scale == 1
     in_mm = Comparison([replace(run, unit="mm") for run in runs])
     assert References(in_mm, "sota").distance_scale is None
     assert "they are in voxels, these in mm" in only_table(in_mm).note

@@ -15,6 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from hebbseg.errors import HebbsegError
+from hebbseg.methods import AUTO_OPTIONS, WITH_UNLABELLED
 from hebbseg.reporting.arm_names import arm_of, dataset_of
 from hebbseg.reporting.charts import Picture, learning_curves, variant_bars
 from hebbseg.reporting.comparison import Comparison, comparisons
@@ -316,9 +317,9 @@ def test_names_of_runs_without_a_recipe() -> None:
     assert arm_of(settings | {"init": "w/first.safetensors"}) == ("Supervised + weights from first.safetensors", None)
     assert arm_of(settings | {"init": "random", "method": "mean-teacher"}) == ("Mean Teacher", None)
     assert arm_of(settings | {"init": "elsewhere", "method": "unknown"}) == ("unknown + elsewhere", "unknown")
-    gated = settings | {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "dice_gated": True}}
-    assert arm_of(gated) == ("Default (UniMatch, dice-gated)", "UniMatch, dice-gated")
-    assert arm_of(gated | {"rule": "hpca"}) == ("UniMatch, dice-gated + Hebbian HPCA", "UniMatch, dice-gated")
+    gated = settings | {"method": WITH_UNLABELLED, "method_options": dict(AUTO_OPTIONS)}
+    assert arm_of(gated) == ("Default (FixMatch with teacher)", "FixMatch with teacher")
+    assert arm_of(gated | {"rule": "hpca"}) == ("FixMatch with teacher + Hebbian HPCA", "FixMatch with teacher")
     assert arm_of(settings | {"init": "random", "method": "unimatch"}) == ("UniMatch", None)
 
 
@@ -338,18 +339,19 @@ def test_runs_without_a_recipe_differ_by_their_settings(tmp_path: Path) -> None:
 
 def test_options_of_a_method_are_part_of_its_name_and_keep_no_run_from_its_baseline(tmp_path: Path) -> None:
     write(tmp_path / "supervised", described("d", {"init": "random"}), summary(0.5))
-    default = {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "dice_gated": True}}
+    default = {"method": WITH_UNLABELLED, "method_options": dict(AUTO_OPTIONS)}
     write(tmp_path / "default", described("d", default), summary(0.6))
     (comparison,) = comparisons(read_results([tmp_path]).runs)
     rows = {row[0]: row[2] for row in shown(paired_table(comparison))}
-    assert rows == {"Default (UniMatch, dice-gated)": "+10.0"}
+    assert rows == {"Default (FixMatch with teacher)": "+10.0"}
 
 
-def test_a_run_of_an_earlier_version_has_the_name_of_today(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_has_the_options_of_today(tmp_path: Path) -> None:
     run = described("d", {"method": "unimatch", "method_options": {"pseudo_loss": "dice", "dice_gated": True}})
     run["settings"]["method_options"] = {"pseudo_loss": "dice", "earned": True}
     write(tmp_path / "old", run, summary(0.6))
-    assert [run.arm for run in read_results([tmp_path]).runs] == ["Default (UniMatch, dice-gated)"]
+    arm = "UniMatch (pseudo_loss=dice dice_gated=true)"
+    assert [run.arm for run in read_results([tmp_path]).runs] == [f"{arm} + Hebbian SWTA"]
 
 
 def test_the_same_run_counts_once(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """A run decodes every file once, and training never sees a test case."""
 
+import csv
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from lightning_fabric import Fabric
+from PIL import Image as Pillow
 
 from hebbseg import Segmenter
 from hebbseg.config import make_settings
@@ -47,9 +50,12 @@ def test_a_run_decodes_every_image_and_every_mask_once(tmp_path: Path, decoded: 
     Segmenter.train(data, tmp_path / "run", quiet=True, **OPTIONS)
     split = Split.load(tmp_path / "run" / "split.json")
     assert split.test and split.training.unlabelled, "the run fine-tunes on unlabelled images and evaluates"
-    assert (tmp_path / "run" / "metrics.csv").is_file()
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        areas = {row["case"]: int(row["n_target"]) for row in csv.DictReader(file)}
     again = Counter(decoded) - Counter(data.glob("*/*.png"))
     assert again == Counter(data / "images" / f"{case}.png" for case in split.test), "only for figures/test.png"
+    masks = {case: np.asarray(Pillow.open(data / "masks" / f"{case}.png")) for case in split.test}
+    assert areas == {case: np.count_nonzero(mask) for case, mask in masks.items()}, "in the pixels of the files"
 
 
 def test_the_training_store_refuses_test_cases(tmp_path: Path) -> None:

@@ -9,10 +9,15 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK as sitk
+import tifffile
+from PIL import Image as Pillow
 
 from hebbseg.data.cases import ClassInfo
+from hebbseg.data.io.formats import read_labels
 from hebbseg.data.sources import open_source
+from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
+from hebbseg.inference import large_tiff
 from hebbseg.runs.evaluate import fitting_source, results_folder
 from tests.data.trees import picture, save
 from tests.tiny import GLANDS, TINY, TWO_CLASSES, bright_folder, command, tiny_segmenter
@@ -35,7 +40,8 @@ def test_the_runs_own_test_cases_give_the_runs_own_numbers(run_folder: Path, tmp
     summary, own = (
         json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in (tmp_path / "out", run_folder)
     )
-    own.pop("split_notes")
+    for of_the_run in ("split_notes", "updates_done", "updates_planned", "stopped_by"):
+        own.pop(of_the_run)
     assert summary == own
     assert (tmp_path / "out" / "worst.png").is_file()
     assert command(monkeypatch, *arguments, "--subset", "test") == 2
@@ -85,6 +91,44 @@ def test_volumes_are_turned_to_the_models_order_of_axes_with_their_spacing(tmp_p
     assert case.spacing_mm == (1.0, 2.0, 3.0)
     assert np.array_equal(source.image(case)[0], volume) and np.array_equal(source.mask(case), volume > 0)
     assert nibabel  # the order xyz is NIfTI's
+
+
+def test_metrics_are_those_of_the_masks_that_predict_writes(tmp_path: Path, monkeypatch):
+    tiny_segmenter(size=(16, 10)).save(tmp_path / "model")
+    data, odd = bright_folder(tmp_path / "data", "abc"), tmp_path / "data" / "images" / "wide.png"
+    save(odd, np.concatenate([picture(7, 20, 50, 3)] * 2))
+    save(tmp_path / "data" / "masks" / "wide.png", np.repeat(np.repeat([[0, 255], [255, 0]], 20, 0), 25, 1).astype(np.uint8))
+    assert command(monkeypatch, "predict", tmp_path / "model", data / "images", "-o", tmp_path / "masks") == 0
+    assert command(monkeypatch, "evaluate", tmp_path / "model", data, "-o", tmp_path / "out") == 0
+    with (tmp_path / "out" / "metrics.csv").open() as file:
+        rows = {row["case"]: row for row in csv.DictReader(file)}
+    assert sorted(rows) == ["a", "b", "c", "wide"]
+    for name, row in rows.items():
+        predicted, target = (read_labels(root / f"{name}.png").values > 0 for root in (tmp_path / "masks", data / "masks"))
+        counts = (predicted & target).sum(), predicted.sum(), target.sum()
+        assert tuple(int(row[key]) for key in ("n_intersection", "n_prediction", "n_target")) == counts
+        assert float(row["dice"]) == pytest.approx(2 * counts[0] / (counts[1] + counts[2]))
+    options = (data, "-o", tmp_path / "small", "--metrics-grid")
+    assert command(monkeypatch, "evaluate", tmp_path / "model", *options, "trainig") == 2
+    assert command(monkeypatch, "evaluate", tmp_path / "model", *options, "training") == 0
+    summaries = [json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8")) for name in ("out", "small")]
+    assert [summary["grid"] for summary in summaries] == ["original", "training"]
+    with Pillow.open(tmp_path / "out" / "worst.png") as drawn:
+        assert drawn.width > drawn.height
+
+
+def test_large_tiffs_are_streamed_and_measured_as_predicted(tmp_path: Path, monkeypatch, capsys):
+    tiny_segmenter(size=None, window=(32, 32), normalize="zscore").save(tmp_path / "model")
+    for folder, array in (("images", picture(0, 150, 170, 3)), ("masks", np.eye(150, 170, dtype=np.uint8) * 255)):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        tifffile.imwrite(tmp_path / "data" / folder / "a.tif", array, photometric="rgb" if array.ndim == 3 else "minisblack")
+    monkeypatch.setattr(large_tiff, "LARGE_PIXELS", 100)
+    monkeypatch.setattr(CaseStore, "images", lambda *_: pytest.fail("the image was loaded"))
+    assert command(monkeypatch, "evaluate", tmp_path / "model", tmp_path / "data", "-o", tmp_path / "out") == 0
+    assert command(monkeypatch, "predict", tmp_path / "model", tmp_path / "data" / "images", "-o", tmp_path / "masks") == 0
+    (row,) = csv.DictReader((tmp_path / "out" / "metrics.csv").read_text().splitlines())
+    predicted, target = (tifffile.imread(tmp_path / folder / "a.tif") > 0 for folder in ("masks", "data/masks"))
+    assert (int(row["n_prediction"]), int(row["n_intersection"])) == (predicted.sum(), (predicted & target).sum())
 
 
 def named(*pairs: tuple[str, int]) -> tuple[ClassInfo, ...]:

@@ -9,6 +9,7 @@ from PIL import Image as Pillow
 
 from hebbseg.data.cases import IGNORE
 from hebbseg.errors import HebbsegError
+from hebbseg.methods import WITH_UNLABELLED
 from hebbseg.reporting.plots.contact_sheet import overlay as contact_overlay
 from hebbseg.reporting.plots.overlay import HATCH_PERIOD, middle, overlay
 from hebbseg.segmenter import Segmenter
@@ -41,7 +42,7 @@ def test_scribbles_from_the_command_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert command(monkeypatch, "train", root, "-o", run, "--ignore", "255", "--set", "test=0.5", *TINY) == 0
     assert "(no unlabelled training images, " in capsys.readouterr().err
     settings = json.loads((run / "run.json").read_text())["settings"]
-    assert (settings["method"], settings["ignore"]) == ("unimatch", "255")
+    assert (settings["method"], settings["ignore"]) == (WITH_UNLABELLED, "255")
     assert command(monkeypatch, "predict", run, root / "images", "-o", tmp_path / "out") == 0
     predicted = {value for path in (tmp_path / "out").glob("*.png") for value in np.unique(np.asarray(Pillow.open(path)))}
     assert predicted <= {0, 1}

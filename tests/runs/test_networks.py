@@ -57,7 +57,7 @@ def test_a_network_in_3d_with_auto(tmp_path: Path) -> None:
     options = {**SMALL, "size": "native", "patch": (32, 32, 32), "labelled": 2}
     Segmenter.train("phantom:atrium?n=8&size=32", tmp_path / "run", **options, **TINY, layers="conv_0*,down_*")
     described = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert described["method"] == "unimatch" and described["method_options"]["feature_view"] is False
+    assert described["method"] == "fixmatch"
     assert all(name.startswith(("conv_0", "down_")) for name in json.loads((tmp_path / "run/pretrain.json").read_text()))
 
 

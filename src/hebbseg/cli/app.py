@@ -13,6 +13,7 @@ from hebbseg.cli.demo import demo
 from hebbseg.cli.evaluate import evaluate
 from hebbseg.cli.grid import grid
 from hebbseg.cli.memory import keep_freed_memory
+from hebbseg.cli.plan import plan
 from hebbseg.cli.predict import predict
 from hebbseg.cli.report import report
 from hebbseg.cli.settings_options import Command, Commands
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, train, pretrain, predict, evaluate, grid, report):
+for command in (demo, check, plan, train, pretrain, predict, evaluate, grid, report):
     app.command(cls=Command)(command)
 
 

@@ -10,7 +10,7 @@ from hebbseg.cli.options import Data, Model, OverwriteOption, TrustOption, TtaOp
 from hebbseg.cli.settings_options import takes_settings
 
 
-@takes_settings("label_map", "mask_threshold", "instances", "ignore", "images", "masks", "accelerator")
+@takes_settings("label_map", "mask_threshold", "instances", "ignore", "images", "masks", "metrics_grid", "accelerator")
 def evaluate(
     model: Model,
     data: Data,
@@ -28,6 +28,7 @@ def evaluate(
     overwrite: OverwriteOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     *,
+    metrics_grid: str | None = None,
     accelerator: str | None = None,
     **reading: Any,
 ) -> None:
@@ -38,15 +39,17 @@ def evaluate(
       hebbseg evaluate run1 other_hospital/ -o run1-other-hospital
       hebbseg evaluate run1 my_data/ --split run1/split.json
 
-    OUT contains metrics.csv (one row per case and class), summary.json and worst.png. A warning lists cases that the model
+    OUT contains metrics.csv (one row per case and class), summary.json and worst.png. Metrics are computed in the pixels of
+    the files; distances are in mm if every case has a spacing. A warning lists cases that the model
     was trained on.
     """
     from hebbseg.cli.models import load_models
     from hebbseg.cli.progress import make_reporter
     from hebbseg.data.sources import open_source
-    from hebbseg.evaluation.evaluate import describe_classes, describe_summary
+    from hebbseg.evaluation.evaluate import checked_grid, describe_classes, describe_summary
     from hebbseg.runs.evaluate import chosen_cases, fitting_source, measure, results_folder, trained_on
 
+    grid = checked_grid(metrics_grid or "original")
     (segmenter,) = load_models([model], tta=tta, accelerator=accelerator, trust=trust)
     source = open_source(data, **reading)
     cases = chosen_cases(source, split=split, subset=subset)
@@ -56,7 +59,7 @@ def evaluate(
         warning = trained_on(model, cases)
         if warning:
             reporter.say(f"warning: {warning}")
-        summary = measure(segmenter, fitting, cases, folder, reporter=reporter, warning=warning)
+        summary = measure(segmenter, fitting, cases, folder, grid=grid, reporter=reporter, warning=warning)
     if json:
         print_json(summary)
     else:

@@ -36,6 +36,7 @@ FLAGS = {
     "masks": (READING, "FOLDER"),
     "size": (IMAGES, "auto|native|HxW[xD]"),
     "patch": (IMAGES, "auto|none|HxW[xD]"),
+    "metrics_grid": (IMAGES, None),
     "network": (IMAGES, "NAME"),
     "features": (IMAGES, "N,N,…"),
     "accelerator": (HARDWARE, None),

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +50,8 @@ def train(
     """Train a segmentation network on DATA and evaluate it on held-out test cases.
 
     Stage 1 pre-trains the network on all training images, without masks, by Hebbian learning. Stage 2 fine-tunes it on the
-    labelled images, and on the unlabelled ones if there are any.
+    labelled images, and on the unlabelled ones if there are any. Size, patches, depth and batches follow from the images and
+    masks; `hebbseg plan DATA` shows them, and how long training takes.
 
     \b
     Examples:
@@ -67,6 +69,7 @@ def train(
       figures/                   predictions on test cases
       run.json, split.json       settings, versions, split
     """
+    started = time.monotonic()  # importing torch takes seconds
     if list_settings:
         _list_settings(data, options, more)
         return
@@ -80,7 +83,7 @@ def train(
     from hebbseg.runs.train import run
 
     with _resumable("train", folder) as reporter:
-        run(settings, folder, resume=resume, reporter=reporter)
+        run(settings, folder, resume=resume, reporter=reporter, started=started)
     if _first_process():
         _show_run(folder)
 
@@ -215,10 +218,20 @@ def _show_run(folder: Path) -> None:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         facts[:1] = [("test", describe_summary(summary)), *describe_classes(summary)]
         facts.append(("metrics", f"{folder / 'metrics.csv'}, {folder / 'summary.json'}"))
+    if (ended := _early_end(folder)) is not None:
+        facts.insert(0, ("stopped", ended))
     figures = [path for path in (folder / "progress.png", folder / "figures" / "test.png") if path.is_file()]
     facts.append(("figures", ", ".join(map(str, figures))))
     facts.append(("next", shlex.join(["hebbseg", "predict", str(folder), "NEW_IMAGES", "-o", "masks"])))
     show_facts(facts)
+
+
+def _early_end(folder: Path) -> str | None:
+    """Return how a run ended before all its updates, or None."""
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    reasons = {"time_budget": "by the time budget", "patience": "early, without a better validation Dice"}
+    why = reasons.get(run.get("stopped_by"))
+    return f"{why}, after {run['updates_done']} of {run['updates_planned']} updates" if why else None
 
 
 def _show_diagnostics(path: Path) -> None:

@@ -58,7 +58,9 @@ class PretrainSettings(Section):
         "validation loss of the pretext task converges for vae and superpix",
         **flat_name("pretrain_epochs"),
     )
-    batch: BatchSize = Field("auto", description="batch size of stage 1; auto: 8 (volumes: 2)", **flat_name("pretrain_batch"))
+    batch: BatchSize = Field(
+        "auto", description="batch size of stage 1; auto: that of labelled_batch=auto", **flat_name("pretrain_batch")
+    )
     rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto",
         description="learning rate of stage 1; auto: 1 for hebbian, 0.002 for vae and superpix",

@@ -87,15 +87,16 @@ class DataSettings(Section):
     )
     size: Annotated[Sizes | Literal["auto", "native"], BeforeValidator(as_numbers)] = Field(
         "auto",
-        description="size of images in training and in metrics (predicted masks have the original size); auto: 128x128 in 2D, "
-        "whatever the aspect ratio; native (no resizing) in 3D",
+        description="size of images in training (predicted masks and metrics have the original size); auto: in 2D, the "
+        "smallest that keeps the labelled masks (see hebbseg plan); native (no resizing) in 3D and for fine detail",
     )
     normalize: Literal["auto", "unit", "zscore"] = Field(
         "auto", description="intensity normalization; auto: zscore, per image and channel"
     )
     patch: Annotated[Sizes | Literal["auto", "none"], BeforeValidator(as_numbers)] = Field(
         "auto",
-        description="size of training patches and of the sliding window; auto: up to 96x96x80 for volumes, none for images",
+        description="size of training patches and of the sliding window; auto: up to 96x96x80 for volumes; up to 256x256 for "
+        "images that are not resized, else none",
     )
     patch_foreground: float = Field(
         0.5,
@@ -123,7 +124,9 @@ class NetworkSettings(Section):
         **flat_name("network_options"),
     )
     features: Annotated[Sizes, BeforeValidator(as_numbers)] = Field(
-        (16, 32, 64, 128, 256), min_length=2, description="channels of each level of the UNet"
+        (16, 32, 64, 128, 256),
+        min_length=2,
+        description="channels of each level of the UNet; if not given, small images have fewer levels",
     )
     norm: Literal["batch", "instance", "group", "none"] = Field("group", description="normalization layer")
     dropout: Annotated[float | None, BeforeValidator(none_as_word)] = Field(
@@ -140,7 +143,7 @@ class FinetuneSettings(Section):
     method: str = Field(
         "auto",
         description="fine-tuning method: supervised, em, mean-teacher, uamt, cct, cps, urpc, dtc, fixmatch, unimatch or bcp; "
-        "auto: UniMatch with dice-gated pseudo-labels (weighted by the Dice on labelled images), or supervised if all "
+        "auto: supervised for the first half of the training, then FixMatch with a teacher; supervised throughout if all "
         "training images are labelled and their masks annotated everywhere",
     )
     method_options: Options = Field(
@@ -151,9 +154,11 @@ class FinetuneSettings(Section):
     epochs: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(none_as_word)] = Field(
         None, description="length of stage 2 in passes over the labelled images, instead of updates"
     )
-    labelled_batch: BatchSize = Field("auto", description="labelled images per update; auto: 8 (volumes: 2)")
+    labelled_batch: BatchSize = Field(
+        "auto", description="labelled images per update; auto: 8 (volumes: 2), fewer for larger images"
+    )
     unlabelled_batch: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
-        "auto", description="unlabelled images per update, if the method uses them; auto: 8 (volumes: 2)"
+        "auto", description="unlabelled images per update, if the method uses them; auto: that of labelled_batch=auto"
     )
     unlabelled_pool: Literal["all", "unlabelled"] = Field(
         "all",
@@ -182,7 +187,8 @@ class FinetuneSettings(Section):
     time_budget_s: float | None = Field(
         None,
         gt=0,
-        description="time limit of stage 2 in seconds, besides updates; the learning rate schedule ends with the first of them",
+        description="time limit in seconds for the whole command, test included; stage 1 gets at most 15 % of it, and stage 2 "
+        "ends with it or with updates, whichever is first",
     )
     validate_every: int = Field(
         50, ge=1, description="validation interval in updates (in epochs if epochs is set), if there is a validation set"
@@ -191,6 +197,11 @@ class FinetuneSettings(Section):
         10, description="early stopping: number of validations without improvement; none disables it"
     )
     tta: Literal["none", "flips", "flips+rot"] = Field("none", description="test-time augmentation")
+    metrics_grid: Literal["original", "training"] = Field(
+        "original",
+        description="pixels of metrics; original: those of the files, in mm where the spacing is known; training: those of the "
+        "size used in training",
+    )
 
     def in_updates(self, *, labelled: int, batch: int) -> Self:
         """Return the settings with epochs converted to updates, for this number of labelled images and batch size."""

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hebbseg.data.cases import Source
+from hebbseg.data.cases import IGNORE, Source
+from hebbseg.data.resampling import resized_mask
 from hebbseg.errors import HebbsegError, did_you_mean
 
 NORMALIZATIONS = ("unit", "zscore")
@@ -22,7 +23,8 @@ class Preprocessing:
     """Resizing and normalization, applied once to each image and stored with the model for prediction.
 
     Args:
-        size: images are resized to this size with anti-aliasing, masks by nearest neighbor; None keeps the size.
+        size: images are resized to this size with anti-aliasing, masks to the class that covers most of each pixel; None keeps
+            the size.
         normalize: ``"unit"`` divides integers by the maximum of their type (uint8 by 255) and scales floating-point
             images to about 0 … 1 by percentiles; ``"zscore"`` scales each channel of each image to mean 0 and
             variance 1. Except for integers with ``"unit"``, values are first clipped to the 0.5th … 99.5th percentile
@@ -95,11 +97,16 @@ class Preprocessing:
         return scaled
 
     def mask(self, array: np.ndarray) -> Tensor:
-        """Return the class indices (*S) as stored: (*size), uint8. Pixels that are not annotated remain so."""
+        """Return the class indices (*S) as stored: (*size), uint8.
+
+        A mask that is not annotated everywhere is resized to the nearest pixel: by area, thin scribbles would disappear.
+        """
         mask = torch.from_numpy(np.ascontiguousarray(array, dtype=np.uint8))
         if self.size is None or mask.shape == self.size:
             return mask
-        return F.interpolate(mask[None, None].float(), size=self.size, mode="nearest-exact")[0, 0].to(torch.uint8)
+        if bool((mask == IGNORE).any()):
+            return F.interpolate(mask[None, None], size=self.size, mode="nearest-exact")[0, 0]
+        return resized_mask(mask, self.size, classes=int(mask.max()) + 1)
 
     @staticmethod
     def to_network(kept: Tensor) -> Tensor:

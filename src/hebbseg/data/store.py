@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
 
+MASK_RESAMPLING = "area"  # in the cache keys of resized masks, which were resized to the nearest pixel before
 SIZES_SAMPLED = 20  # images whose sizes represent the data set
 
 
@@ -36,6 +38,7 @@ class CaseStore:
         preprocessing: resizing and normalization.
         images: ids of the cases whose images can be read.
         masks: ids of the cases whose masks can be read.
+        originals: ids of the cases whose masks `keep` also stores as they are in the files, for `original_mask`.
         memory_limit_bytes: default: a quarter of the physical memory.
         folder: folder of the on-disk cache; default: the user's cache folder.
     """
@@ -47,6 +50,7 @@ class CaseStore:
         preprocessing: Preprocessing,
         images: Iterable[str],
         masks: Iterable[str] = (),
+        originals: Iterable[str] = (),
         memory_limit_bytes: int | None = None,
         folder: Path | None = None,
     ) -> None:
@@ -59,6 +63,7 @@ class CaseStore:
         self._cases = {case.id: case for case in source.cases}
         self._image_ids = frozenset(self.ids)
         self._mask_ids = frozenset(self.ids_with_mask)
+        self._originals = frozenset(originals)
         self._kept: dict[tuple[str, str], Tensor] = {}
         self._points: dict[str, list[Tensor]] = {}
         self._annotated: dict[str, Tensor | None] = {}
@@ -113,6 +118,8 @@ class CaseStore:
         self._prepared("image", case, lambda: self._prepare_image(case, image))
         if mask is not None:
             self._prepared("mask", case, lambda: self.preprocessing.mask(mask))
+            if case.id in self._originals and self.preprocessing.size is not None:
+                self._prepared("original mask", case, lambda: _as_tensor(mask))
 
     def images(self, ids: Sequence[str]) -> Tensor:
         """Return network input, (B, C, *S) float32. All images must have the same size."""
@@ -131,6 +138,13 @@ class CaseStore:
         """Return one mask as stored, (*S) uint8; do not modify it."""
         case = self._allowed(name, self._mask_ids, "mask")
         return self._prepared("mask", case, lambda: self.preprocessing.mask(self.source.mask(case)))
+
+    def original_mask(self, name: str) -> Tensor:
+        """Return one mask before resizing, (*S) uint8; do not modify it."""
+        if self.preprocessing.size is None:
+            return self.mask(name)
+        case = self._allowed(name, self._mask_ids, "mask")
+        return self._prepared("original mask", case, lambda: _as_tensor(self.source.mask(case)))
 
     def native_shape(self, name: str) -> tuple[int, ...]:
         """Return the spatial shape of an image before resizing."""
@@ -198,7 +212,9 @@ class CaseStore:
     def _key(self, what: str, case: Case) -> str:
         files = case.image if what == "image" else case.mask or ()
         # Axes and channels also depend on the other images: a grayscale image becomes RGB if others are in color.
-        settings = {"what": what, "axes": getattr(self.source, "axes", None), **self.preprocessing.describe()}
+        settings: dict[str, Any] = {"what": what, "axes": getattr(self.source, "axes", None)}
+        settings |= {} if what == "original mask" else self.preprocessing.describe()
+        settings |= {"resampling": MASK_RESAMPLING} if what == "mask" else {}
         if what == "image":
             settings["channels"] = self.source.channels
         else:
@@ -214,3 +230,7 @@ class CaseStore:
                 "batch. Resize them to one size, train on patches, or request them one by one."
             )
         return torch.stack(tensors)
+
+
+def _as_tensor(mask: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(mask, dtype=np.uint8))

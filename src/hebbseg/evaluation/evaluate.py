@@ -1,17 +1,20 @@
 """Evaluation of a segmenter on cases with masks: one row per case and class, and a summary."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from torch import Tensor
 
-from hebbseg.data.cases import Source
+from hebbseg.data.cases import Case, Source
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.store import CaseStore
+from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.metrics import case_metrics, summarize
 
 Row = dict[str, Any]
+Grid = Literal["original", "training"]
+GRIDS: tuple[Grid, ...] = get_args(Grid)
 
 
 class Predictor(Protocol):
@@ -20,7 +23,7 @@ class Predictor(Protocol):
     @property
     def preprocessing(self) -> Preprocessing: ...
 
-    def probabilities_of_preprocessed(self, image: Tensor) -> Tensor: ...
+    def classes_of_preprocessed(self, image: Tensor, size: Sequence[int]) -> np.ndarray: ...
 
 
 def evaluate(
@@ -29,46 +32,67 @@ def evaluate(
     ids: Sequence[str],
     *,
     store: CaseStore | None = None,
+    grid: Grid = "original",
+    classes_of: Callable[[Case], np.ndarray | None] = lambda case: None,
     look: Callable[[str, np.ndarray, np.ndarray], None] = lambda case, prediction, target: None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Row], dict[str, Any]]:
-    """Predict each case (argmax) at the segmenter's working size and compute its metrics there.
+    """Predict each case (argmax) and compute its metrics against its mask.
 
-    Distances are in mm if every case has a spacing (adjusted for resizing), else in pixels of the working size.
+    Distances are in mm if every case has a spacing, else in pixels of the grid.
 
     Args:
         store: contains these cases, preprocessed for this segmenter; default: they are read from ``source``.
+        grid: ``"original"`` scales the probabilities back to the size of the file and compares them with its mask;
+            ``"training"`` compares at the size used in training, with the resized mask.
+        classes_of: returns the class indices (*S) of cases that are predicted otherwise, and None for all others.
         look: called with each case's id, prediction and target (*S).
         report: called with (cases done, total cases).
     """
     store = store or CaseStore(source=source, preprocessing=segmenter.preprocessing, images=ids, masks=ids)
-    spacings = {case.id: case.spacing_mm for case in source.cases if case.id in set(ids)}
-    in_mm = all(spacing is not None for spacing in spacings.values())
+    cases = {case.id: case for case in source.cases if case.id in set(ids)}
+    in_mm = all(case.spacing_mm is not None for case in cases.values())
     classes = source.classes
     rows: list[Row] = []
     for done, name in enumerate(ids, start=1):
-        image, target = store.images([name])[0], store.mask(name).numpy()
-        prediction = segmenter.probabilities_of_preprocessed(image).argmax(0).numpy().astype(np.uint8)
-        spacing = _working_spacing(spacings[name], store, name) if in_mm else None
+        target = (store.original_mask(name) if grid == "original" else store.mask(name)).numpy()
+        prediction = classes_of(cases[name])
+        if prediction is None:
+            prediction = segmenter.classes_of_preprocessed(store.images([name])[0], target.shape)
+        spacing = cases[name].spacing_mm if in_mm else None
+        if spacing is not None and grid == "training":
+            native = store.native_shape(name)
+            spacing = tuple(step * n / w for step, n, w in zip(spacing, native, target.shape, strict=True))
         for row in case_metrics(prediction, target, len(classes), spacing, case=name):
             rows.append(row | {"class_name": classes[row["class"]].name})
         look(name, prediction, target)
         report(done, len(ids))
     names = {str(info.index): info.name for info in classes[1:]}
-    return rows, summarize(rows, "mm" if in_mm else "px") | {"class_names": names}
+    measured = "original" if segmenter.preprocessing.size is None else grid
+    return rows, summarize(rows, "mm" if in_mm else "px") | {"grid": measured, "class_names": names}
+
+
+def checked_grid(name: str) -> Grid:
+    """Return the name of a grid; raise an error if there is no such grid."""
+    if name not in GRIDS:
+        raise HebbsegError(f"Unknown metrics_grid={name!r}. {did_you_mean(name, GRIDS)}")
+    return GRIDS[GRIDS.index(name)]
 
 
 def describe_summary(summary: dict[str, Any]) -> str:
-    """Return a line of text: percentages, with the half-width of the 90 % interval over cases."""
+    """Return a line of text: percentages with the half-width of the 90 % interval over cases, and distances with their unit."""
 
     def share(name: str) -> str:
         return _percent(summary[name])
 
     unit = summary["unit"]
+    if unit == "px" and summary.get("grid", "training") == "training":  # before version 0.3, always
+        unit = "px at training size"
+    interval = "" if summary["dice"]["ci90"] is None else ", ± 90 % interval over cases"
     return (
         f"Dice {share('dice')}, Jaccard {share('jaccard')}, 95HD {summary['hd95']['mean']:.1f} {unit}, "
         f"ASD {summary['asd']['mean']:.1f} {unit}, pooled Dice {100 * summary['dice_pooled']:.1f} % "
-        f"(n = {summary['n']}, ± 90 % interval over cases)"
+        f"(n = {summary['n']}{interval})"
     )
 
 
@@ -84,9 +108,3 @@ def describe_classes(summary: dict[str, Any]) -> list[tuple[str, str]]:
 def _percent(value: dict[str, Any]) -> str:
     interval = "" if value["ci90"] is None else f" ± {100 * value['ci90']:.1f}"
     return f"{100 * value['mean']:.1f}{interval} %"
-
-
-def _working_spacing(spacing: tuple[float, ...] | None, store: CaseStore, name: str) -> tuple[float, ...]:
-    assert spacing is not None
-    native, working = store.native_shape(name), store.mask(name).shape
-    return tuple(step * n / w for step, n, w in zip(spacing, native, working, strict=True))

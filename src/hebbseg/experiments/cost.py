@@ -21,6 +21,7 @@ from hebbseg.experiments.scheduler import left_of
 from hebbseg.experiments.stage1_cache import fit_stage1
 from hebbseg.experiments.tasks import Task, dataset_of
 from hebbseg.runs.dataset import draw_split
+from hebbseg.runs.planned import filled
 from hebbseg.runs.train import run
 
 UPDATES = 6  # timed updates of stage 2
@@ -84,10 +85,13 @@ def in_updates(task: Task, labelled: dict[str, int]) -> FinetuneSettings:
     if task.kind != "train" or finetune.epochs is None:
         return finetune
     settings = task.settings.changed(fold=0 if task.settings.data.folds else task.settings.data.fold)
-    source, key = dataset_of(settings).source, str(settings.data)
+    dataset, key = dataset_of(settings), str(settings.data)
+    source = dataset.source
     if key not in labelled:
         labelled[key] = len(draw_split(settings, source).training.labelled)
-    batch = AUTO_BATCH[source.spatial_dims] if finetune.labelled_batch == "auto" else finetune.labelled_batch
+    batch = filled(settings, dataset).finetune.labelled_batch
+    if batch == "auto":
+        batch = AUTO_BATCH[source.spatial_dims]
     return finetune.in_updates(labelled=labelled[key], batch=batch)
 
 
@@ -170,7 +174,7 @@ def _time_probe(task: Task, folder: Path) -> Cost:
 
 
 def _time_stage1(task: Task, folder: Path) -> Cost:
-    dataset, clock = dataset_of(task.settings), _Clock("stage 1", limit_s=STAGE1_S)
+    dataset, clock = dataset_of(task.settings, any_regime=True), _Clock("stage 1", limit_s=STAGE1_S)
     try:
         fit_stage1(task.settings, task.network, folder, dataset=dataset, reporter=clock)
     except _Enough:

@@ -129,7 +129,7 @@ def _run(recipe: Recipe, data: str, place: str, arm: Arm, point: dict[str, Any])
     facts = _identifying(settings, recipe, data)
     if recipe.kind == "train" and settings.finetune.method == AUTO:
         # A change of the default method changes the id; whether all images have masks is not known yet.
-        method, options = auto_method(unlabelled=1, network=settings.network.name)
+        method, options = auto_method(unlabelled=1)
         facts["method"] = (method, former_options(method, options))
     words = [data, arm.name, *(f"{_SHORT.get(name, name)}{value}" for name, value in point.items())]
     readable = re.sub(r"[^a-z0-9.]+", "-", "_".join(words).lower().replace("%", "")).strip("-")
@@ -141,8 +141,13 @@ _SHORT = {"labelled": "", "seed": "s", "fold": "f", "temperature": "t"}
 
 
 def _stage1(run: GridRun, recipe: Recipe) -> tuple[Stage1Fit, ...]:
-    """Return the fits a run needs: none without stage 1, or if --init names a weights file."""
+    """Return the fits a run needs: none without stage 1, or if --init names a weights file.
+
+    With a time budget, stage 1 is part of the time of its run and is not shared.
+    """
     settings = run.settings
+    if settings.finetune.time_budget_s is not None:
+        return ()
     if settings.pretrain.init in WITHOUT_STAGE_1 or not is_initializer(settings.pretrain.init):
         return ()
     method = WITH_UNLABELLED if settings.finetune.method == AUTO else settings.finetune.method
@@ -172,6 +177,7 @@ def _identifying(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any
     flat["method_options"] = former_options(settings.finetune.method, settings.finetune.method_options)
     flat["augment"] = OLD_AUGMENT.get(flat["augment"], flat["augment"])
     defaults = {name: FLAT_NAMES[name][2].get_default(call_default_factory=True) for name in LATER_SETTINGS}
+    defaults["metrics_grid"] = "training"  # of version 0.2
     if settings.pretrain.init not in PRETEXT:
         defaults["pretrain_schedule"] = HEBBIAN_AUTO["schedule"]
     return {OLD_SPELLING.get(n, n): value for n, value in flat.items() if n not in defaults or value != defaults[n]}

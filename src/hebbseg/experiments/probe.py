@@ -18,6 +18,7 @@ from hebbseg.networks.unet import UNet
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, describe_split, draw_split
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.planned import filled
 from hebbseg.runs.stages import Initialize
 from hebbseg.training.distributed import make_fabric
 
@@ -42,9 +43,10 @@ def probe(
     split = draw_split(settings, source)
     describe_split(split, source, reporter)
     folder = RunFolder(out)
-    folder.begin(settings, split, resume=resume)
+    folder.begin(settings, split, resume=resume, plan=dataset.plan)
     if notes:
         folder.note(**notes)
+    settings = filled(settings, dataset)
     context = RunContext(settings, dataset, split.training, make_fabric(settings))
     classes = len(source.classes)
     network, first = initialize(context, 0) if initialize else context.initialize(classes, settings.run_seed)

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -24,6 +25,7 @@ from hebbseg.runs.checkpoint import load_checkpoint
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, draw_split
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.planned import filled
 from hebbseg.runs.stages import SEEDS_APART, Initialize, stage1_session
 from hebbseg.training.distributed import launched, make_fabric
 from hebbseg.training.interrupt import interrupt_requests
@@ -31,6 +33,7 @@ from hebbseg.training.interrupt import interrupt_requests
 
 def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Dataset, reporter: Reporter) -> None:
     """Run stage 1 of network number ``network`` (see `Stage1Fit`), resumable, and write `WEIGHTS` to ``folder``."""
+    settings = filled(settings, dataset)
     # Without masks: too few of them for a label regime is an error of the runs in that regime only.
     training = draw_split(settings.changed(labelled="0"), dataset.source).training
     fabric = make_fabric(settings)
@@ -46,6 +49,7 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Datas
             described = {
                 "network": context.network_options(classes),
                 "images": _images_hash(training),
+                "planned": _planned(context),
                 # As text, which keeps the order of columns and layers: metadata keys are sorted.
                 "report": json.dumps({"history": first.history, "diagnostics": as_dict(first.diagnostics)}),
             }
@@ -55,7 +59,10 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Datas
 
 
 def cached_weights(folders: Sequence[Path]) -> Initialize:
-    """Return an initializer that loads the weights `fit_stage1` wrote to these folders, one per network."""
+    """Return an initializer that loads the weights `fit_stage1` wrote to these folders, one per network.
+
+    They are those of the plan of one label regime. A run whose labelled masks lead to another size computes its own.
+    """
 
     def initialize(context: RunContext, network: int) -> tuple[nn.Module, Initialized]:
         path = folders[network] / WEIGHTS
@@ -65,6 +72,8 @@ def cached_weights(folders: Sequence[Path]) -> Initialize:
                 f"{path}: these weights were trained on different training images than those of this run, as the data have "
                 "changed. Restore the data, or choose another output folder with -o."
             )
+        if described.get("planned", _planned(context)) != _planned(context):
+            return context.initialize(len(context.source.classes), context.settings.run_seed + network * SEEDS_APART)
         made = build_network(**context.network_options(len(context.source.classes))).to(context.fabric.device)
         made.load_state_dict(weights)
         report = json.loads(described["report"])
@@ -72,6 +81,17 @@ def cached_weights(folders: Sequence[Path]) -> Initialize:
         return made, Initialized(history=report["history"], diagnostics=diagnostics)
 
     return initialize
+
+
+def _planned(context: RunContext) -> dict[str, Any]:
+    """Return the planned values that stage 1 depends on, as JSON has them."""
+    batches, size = context.batches(seed=0), context.store.preprocessing.size
+    return {
+        "size": None if size is None else list(size),
+        "patch": None if batches.patch is None else list(batches.patch),
+        "features": list(context.settings.network.features),
+        "batch": batches.image_batch,
+    }
 
 
 def _images_hash(training: TrainingCases) -> str:

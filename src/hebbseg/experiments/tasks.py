@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
@@ -21,6 +21,7 @@ from hebbseg.errors import HebbsegError
 from hebbseg.training.interrupt import Interrupted
 
 if TYPE_CHECKING:  # imports torch, which the driver does not need
+    from hebbseg.data.cases import Source
     from hebbseg.runs.dataset import Dataset
 
 WEIGHTS = "weights.safetensors"
@@ -117,13 +118,14 @@ def perform(task: Task) -> None:
     from hebbseg.runs.train import run
 
     settings, reporter = task.settings, Lines(sys.stderr)
-    dataset = dataset_of(settings)
     if task.kind == "stage1":
+        dataset = dataset_of(settings, any_regime=True)
         fit_stage1(settings, task.network, task.folder, dataset=dataset, reporter=reporter)
         return
     if task.folder.exists() and not all((task.folder / name).exists() for name in ("run.json", "split.json")):
         shutil.rmtree(task.folder)  # killed before it recorded its settings and split
     _update_data_path(task)
+    dataset = dataset_of(settings, folder=task.folder)
     do = run if task.kind == "train" else probe
     do(
         settings,
@@ -145,19 +147,58 @@ def _update_data_path(task: Task) -> None:
         write_json(task.folder / "run.json", description | {"settings": moved})
 
 
-def dataset_of(settings: Settings) -> "Dataset":
-    """Return the data of a task, decoded once for consecutive tasks of a worker on the same data."""
-    unsplit = DataSettings(source=settings.data.source)
+def dataset_of(settings: Settings, *, folder: Path | None = None, any_regime: bool = False) -> "Dataset":
+    """Return the data of a task at their planned size, decoded once for consecutive tasks of a worker with the same size.
+
+    The size follows from the labelled masks of the run, so runs with the same split share it.
+
+    Args:
+        folder: a run folder; the plan of a run that was started there is kept.
+        any_regime: plan without masks if there are fewer than the label regime needs: stage 1 reads none.
+    """
+    from hebbseg.runs.dataset import draw_split
+    from hebbseg.runs.folder import RunFolder
+    from hebbseg.runs.planned import filling, plan_run
+
+    source = _listed(_of_files(settings.data).model_copy(update={"size": "auto"}))
+    if folder is not None and RunFolder(folder).has_run:
+        plan = RunFolder(folder).plan()
+    else:
+        try:
+            split = draw_split(settings, source)
+        except HebbsegError:
+            if not any_regime:
+                raise
+            split = draw_split(settings.changed(labelled="0"), source)
+        plan = plan_run(settings, source, split)
+    fill, _ = filling(plan, source)
+    originals = settings.finetune.metrics_grid == "original"
+    return replace(_dataset(_of_files(fill(settings).data), originals), plan=plan)
+
+
+def _of_files(settings: DataSettings) -> DataSettings:
+    """Return the settings that decoding depends on; the others have their defaults."""
+    default = DataSettings(source=settings.source)
     of_split = ("labelled", "protocol", "folds", "folds_by", "fold", "test", "split_seed")
     of_patches = ("patch", "patch_foreground", "window_blend")
-    return _dataset(settings.data.model_copy(update={name: getattr(unsplit, name) for name in of_split + of_patches}))
+    return settings.model_copy(update={name: getattr(default, name) for name in of_split + of_patches})
 
 
 @lru_cache(maxsize=1)
-def _dataset(settings: DataSettings) -> "Dataset":
-    from hebbseg.runs.dataset import open_dataset
+def _listed(settings: DataSettings) -> "Source":
+    from hebbseg.runs.dataset import list_cases
 
-    return open_dataset(settings, Lines(sys.stderr))
+    return list_cases(settings)
+
+
+@lru_cache(maxsize=1)
+def _dataset(settings: DataSettings, originals: bool) -> "Dataset":
+    """Decode the cases; ``originals``: keep the masks before resizing, as any case may be tested."""
+    from hebbseg.runs.dataset import decode_cases
+
+    source = _listed(settings.model_copy(update={"size": "auto"}))
+    kept = [case.id for case in source.cases if case.has_mask] if originals else ()
+    return decode_cases(source, settings, Lines(sys.stderr), originals=kept)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from hebbseg.data.sources.archives import is_archive
 from hebbseg.data.sources.listing import subfolders, visible
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.large_tiff import is_large, predict_large, preview
+from hebbseg.inference.overlap import overlapped
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import uncertainty
 
@@ -107,19 +109,30 @@ def plan(
 def predict_files(
     segmenters: Sequence[Predictor], inputs: Sequence[Input], targets: Sequence[Targets], *, reporter: Reporter | None = None
 ) -> Outcome:
-    """Predict every image with the mean of all segmenters; a failed image does not stop the others."""
+    """Predict every image with the mean of all segmenters; a failed image does not stop the others.
+
+    The next image is read and the previous one written meanwhile.
+    """
     check_ensemble(segmenters)
     reporter = reporter or Quiet()
     masks: list[Path] = []
     failures: list[str] = []
-    for done, (each, target) in enumerate(zip(inputs, targets, strict=True), start=1):
-        try:
-            masks.append(_predict(segmenters, each, target, reporter))
-        except (HebbsegError, OSError, RuntimeError, MemoryError) as error:
-            message = str(error) or type(error).__name__
-            failures.append(message if _shown(each) in message else f"{_shown(each)}: {message}")
-            reporter.say(f"failed: {failures[-1]}")
-        reporter.step("predict", done, len(inputs), {})
+    jobs = list(zip(inputs, targets, strict=True))
+    outcomes = overlapped(
+        jobs,
+        read=lambda job: None if job[1].streamed else job[0].read(),
+        compute=lambda job, image: _compute(segmenters, *job, image, reporter),
+        write=lambda job, ready: _write(job[1], ready, segmenters[0].classes),
+    )
+    with closing(outcomes):
+        for done, ((each, _), outcome) in enumerate(zip(jobs, outcomes, strict=True), start=1):
+            try:
+                masks.append(outcome.result())
+            except (HebbsegError, OSError, RuntimeError, MemoryError) as error:
+                message = str(error) or type(error).__name__
+                failures.append(message if _shown(each) in message else f"{_shown(each)}: {message}")
+                reporter.say(f"failed: {failures[-1]}")
+            reporter.step("predict", done, len(inputs), {})
     return Outcome(masks=tuple(masks), failures=tuple(failures))
 
 
@@ -144,8 +157,20 @@ def mean_probabilities(segmenters: Sequence[Predictor], image: Image) -> Tensor:
     return total / len(segmenters)
 
 
-def _predict(segmenters: Sequence[Predictor], each: Input, target: Targets, reporter: Reporter) -> Path:
-    if target.streamed:
+@dataclass(frozen=True, kw_only=True)
+class _Predicted:
+    """What is written for one image; a streamed one is written already, but for its overlay, the ``picture``."""
+
+    image: Image | None = None
+    indices: np.ndarray | None = None
+    levels: np.ndarray | None = None
+    picture: np.ndarray | None = None
+
+
+def _compute(
+    segmenters: Sequence[Predictor], each: Input, target: Targets, image: Image | None, reporter: Reporter
+) -> _Predicted:
+    if image is None:
         picture = predict_large(
             segmenters,
             each.files[0],
@@ -153,16 +178,20 @@ def _predict(segmenters: Sequence[Predictor], each: Input, target: Targets, repo
             uncertainty=target.uncertainty,
             report=lambda done, total: reporter.step(each.name, done, total, {}),
         )
-    else:
-        image = each.read()
-        probabilities = mean_probabilities(segmenters, image)
-        indices = probabilities.argmax(0).numpy().astype(np.uint8)
-        if target.uncertainty is not None:
-            levels = (uncertainty(probabilities) * 255).round().byte().numpy()
-            _write_uncertainty(target.uncertainty, levels, image)
-        picture = preview(image, indices) if target.overlay is not None else np.empty(0)
-        write_mask(target.mask, indices, image, segmenters[0].classes)
-    if target.overlay is not None:
+        return _Predicted(picture=picture)
+    probabilities = mean_probabilities(segmenters, image)
+    levels = None if target.uncertainty is None else (uncertainty(probabilities) * 255).round().byte().numpy()
+    return _Predicted(image=image, indices=probabilities.argmax(0).numpy().astype(np.uint8), levels=levels)
+
+
+def _write(target: Targets, ready: _Predicted, classes: Sequence[ClassInfo]) -> Path:
+    picture = ready.picture
+    if ready.image is not None and ready.indices is not None:
+        if target.uncertainty is not None and ready.levels is not None:
+            _write_uncertainty(target.uncertainty, ready.levels, ready.image)
+        picture = preview(ready.image, ready.indices) if target.overlay is not None else None
+        write_mask(target.mask, ready.indices, ready.image, classes)
+    if target.overlay is not None and picture is not None:
         _write_png(target.overlay, picture)
     return target.mask
 

@@ -80,6 +80,23 @@ def predict_large(
         return overlay(_subsampled(image.array, step), _subsampled(classes, step))
 
 
+def classes_of_large(segmenter: Predictor, path: Path) -> np.ndarray:
+    """Return the class indices (H, W) uint8 of a large TIFF, those of `predict_large`, without loading the image."""
+    image = map_picture(path)
+    assert image is not None and segmenter.window is not None
+    classes = np.zeros(image.shape, np.uint8)
+    predict_streaming(
+        segmenter.network,
+        image.array,
+        classes,
+        window=segmenter.window,
+        tta=False if segmenter.tta == "none" else segmenter.tta,
+        batch=4,
+        prepare=_preparing(segmenter, image.array),
+    )
+    return classes
+
+
 def _preparing(segmenter: Predictor, image: np.ndarray) -> Callable[[Tensor], Tensor]:
     """Return the preprocessing of windows, with intensity statistics of the whole image."""
     step = max(1, round((image.shape[1] * image.shape[2] / SAMPLE_PIXELS) ** 0.5))

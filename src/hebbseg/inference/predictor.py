@@ -1,12 +1,12 @@
 """A trained network with its preprocessing and classes."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hebbseg import __version__
@@ -14,6 +14,7 @@ from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import match_axes, read_image
 from hebbseg.data.io.image_file import Axes, user_values
 from hebbseg.data.preprocessing import Preprocessing
+from hebbseg.data.resampling import resized_classes, resized_probabilities
 from hebbseg.errors import FileError, HebbsegError, explaining
 from hebbseg.inference.model_description import ModelDescription, Tta
 from hebbseg.inference.sliding_window import predict_probabilities
@@ -104,16 +105,16 @@ class Predictor:
     def probabilities_of_channels(self, array: np.ndarray) -> Tensor:
         """Like `probabilities`, for an array (C, *S) with the network's number of channels."""
         prepared = self.preprocessing.to_network(self.preprocessing.image(array))
-        probabilities = self.probabilities_of_preprocessed(prepared)
-        if probabilities.shape[1:] == array.shape[1:]:
-            return probabilities
-        mode = "bilinear" if self.spatial_dims == 2 else "trilinear"
-        return F.interpolate(probabilities[None], size=array.shape[1:], mode=mode, align_corners=False)[0]
+        return resized_probabilities(self.probabilities_of_preprocessed(prepared), array.shape[1:])
 
     def probabilities_of_preprocessed(self, image: Tensor) -> Tensor:
         """Like `probabilities`, for a preprocessed image (C, *S)."""
         tta = False if self.tta == "none" else self.tta
         return predict_probabilities(self.network, image, window=self.window, blend=self.blend, tta=tta, batch=4)
+
+    def classes_of_preprocessed(self, image: Tensor, size: Sequence[int]) -> np.ndarray:
+        """Return class indices (*size) uint8 of a preprocessed image (C, *S), the argmax of the probabilities at this size."""
+        return resized_classes(self.probabilities_of_preprocessed(image), size).numpy()
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file: weights, and the configuration as metadata."""

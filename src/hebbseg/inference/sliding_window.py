@@ -15,6 +15,7 @@ from hebbseg.data.patches import cut
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.inference.streaming import ArrayLike, Blend, Tiling, release_pages, stream
 from hebbseg.networks.modes import modes_kept
+from hebbseg.networks.unet import UNet
 
 Networks: TypeAlias = "nn.Module | Sequence[nn.Module]"
 TestTimeAugmentation: TypeAlias = Literal[False, "flips", "flips+rot"]
@@ -140,7 +141,7 @@ def _predictor(networks: Sequence[nn.Module], tta: TestTimeAugmentation, size: S
             weight = next(network.parameters(), windows)
             x = windows.to(device=weight.device, dtype=weight.dtype)
             for view in views:
-                probabilities = view.back(_softmax(network, view.apply(x))).to(windows.device)
+                probabilities = view.back(_softmax(network, _fast_layout(network, view.apply(x)))).to(windows.device)
                 total = probabilities if total is None else total + probabilities
         assert total is not None
         mean = total / (len(networks) * len(views))
@@ -172,6 +173,17 @@ def _views(n_axes: int, tta: TestTimeAugmentation) -> list[_View]:
         _View(transposed, tuple(2 + axis for axis in range(n_axes) if flip[axis]))
         for transposed, flip in product(transposes, flips)
     ]
+
+
+def _fast_layout(network: nn.Module, x: Tensor) -> Tensor:
+    """Return 2D windows (B, C, H, W) in the memory format in which the UNet predicts a batch faster on a CPU: channels last.
+
+    Other networks may not accept it.
+    """
+    if not isinstance(network, UNet) or x.ndim != 4 or len(x) == 1 or x.device.type != "cpu":
+        return x
+    # With one channel, ``to(memory_format=…)`` would change no stride, by which PyTorch chooses.
+    return torch.empty(x.shape, dtype=x.dtype, memory_format=torch.channels_last).copy_(x)
 
 
 def _softmax(network: nn.Module, x: Tensor) -> Tensor:

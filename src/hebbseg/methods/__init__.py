@@ -38,10 +38,9 @@ METHODS: dict[str, type[Method]] = {
 }
 AUTO = "auto"
 # The method and options of auto if there are unlabelled images; see studies/study.md.
-WITH_UNLABELLED = "unimatch"
-AUTO_OPTIONS: dict[str, Any] = {"pseudo_loss": "dice", "dice_gated": True}
-AUTO_TITLE = "UniMatch, dice-gated"
-FOR_ANY_NETWORK: dict[str, Any] = {"feature_view": False}
+WITH_UNLABELLED = "fixmatch"
+AUTO_OPTIONS: dict[str, Any] = {"start": 0.5, "pseudo_loss": "dice", "dice_gated": True, "decay": 0.99, "cutmix": 1.0}
+AUTO_TITLE = "FixMatch with teacher"
 
 
 def check_method(name: str, options: Mapping[str, Any], *, network: str = UNET) -> None:
@@ -63,11 +62,11 @@ def check_method(name: str, options: Mapping[str, Any], *, network: str = UNET) 
         )
 
 
-def auto_method(*, unlabelled: int, network: str = UNET) -> tuple[str, dict[str, Any]]:
+def auto_method(*, unlabelled: int) -> tuple[str, dict[str, Any]]:
     """Return the method and options of ``auto`` for this number of training images without a mask or with a partial one."""
     if not unlabelled:
         return "supervised", {}
-    return WITH_UNLABELLED, AUTO_OPTIONS | ({} if network == UNET else FOR_ANY_NETWORK)
+    return WITH_UNLABELLED, dict(AUTO_OPTIONS)
 
 
 def method_class(name: str) -> type[Method]:
@@ -80,7 +79,7 @@ def method_class(name: str) -> type[Method]:
 
 def method_title(name: str, options: Mapping[str, Any]) -> str:
     """Return the title of a method in reports, with the options that were set."""
-    if name == WITH_UNLABELLED and options in (AUTO_OPTIONS, AUTO_OPTIONS | FOR_ANY_NETWORK):
+    if name == WITH_UNLABELLED and options == AUTO_OPTIONS:
         return AUTO_TITLE
     try:
         title = method_class(name).title or name

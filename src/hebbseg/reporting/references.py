@@ -83,13 +83,22 @@ class References:
         """Return the legend of published values if any are ``shown``, and the reason for what is left out."""
         if not shown:
             return self.other_data
+        caution = f"{CAUTION}{self._other_grid}"
         if not DISTANCES & set(metrics):
-            return CAUTION
+            return caution
         if self.distance_scale is not None:
-            return f"{CAUTION} An empty mask has no published distance; here it counts as the diagonal of the image."
+            return f"{caution} An empty mask has no published distance; here it counts as the diagonal of the image."
         of_paper = "voxels" if self.comparison.dataset.casefold() in VOLUMES else f"pixels at {WORKING_SIZE} × {WORKING_SIZE}"
         units = " and ".join(sorted({_unit(run) for run in self.comparison.runs}))
-        return f"{CAUTION} Published distances are left out: they are in {of_paper}, these in {units}."
+        return f"{caution} Published distances are left out: they are in {of_paper}, these in {units}."
+
+    @property
+    def _other_grid(self) -> str:
+        """A remark if overlap is computed in other pixels than in the paper."""
+        images = self.comparison.dataset.casefold() not in VOLUMES
+        if not images or all(run.grid == "training" for run in self.comparison.runs):
+            return ""
+        return f" Overlap is computed in the original pixels here, and at {WORKING_SIZE} × {WORKING_SIZE} in the paper."
 
 
 def _scale(run: RunResult) -> float | None:
@@ -97,14 +106,18 @@ def _scale(run: RunResult) -> float | None:
     if run.unit != "px":
         return None
     if run.dataset.casefold() in VOLUMES:
-        return 1.0 if size in ("auto", "native") else None
+        return 1.0 if run.grid == "original" or size in ("auto", "native") else None
+    if run.grid == "original":
+        return None
     if size == "auto":
-        return 1.0
+        return None if run.planned else 1.0
     # From one square size to another, both axes have the same scale.
     return None if isinstance(size, str) or len(set(size)) != 1 else WORKING_SIZE / size[0]
 
 
 def _unit(run: RunResult) -> str:
+    if run.unit == "px" and run.grid == "original":
+        return "original pixels"
     size = run.settings.get("size", "auto")
     shown = size if isinstance(size, str) else " × ".join(map(str, size))
     return run.unit if run.unit != "px" else f"pixels at {shown} size" if isinstance(size, str) else f"pixels at {shown}"

@@ -30,7 +30,10 @@ class RunResult:
     ``recipe`` is empty for a run of `hebbseg train`. ``labelled`` is the label regime as written and ``percent`` its
     percentage, if known. ``order`` is the position of the arm in the recipe. ``axes`` are the other axes of the recipe.
     ``metrics`` are as in summary.json, with the Jaccard index of the pooled voxels; ``levels`` and
-    ``pooled_levels`` are the linear-probe Dice of each level; ``classes`` is the number of foreground classes.
+    ``pooled_levels`` are the linear-probe Dice of each level; ``classes`` is the number of foreground classes. ``grid`` tells
+    whether metrics were computed in the original pixels or at the size used in training, as always before version 0.3,
+    and ``planned`` whether ``size=auto`` was planned; it was 128 × 128 before.
+    ``stopped_by`` is what ended stage 2: ``"updates"``, ``"time_budget"`` or ``"patience"``; empty if it is not recorded.
     """
 
     folder: Path
@@ -54,11 +57,16 @@ class RunResult:
     classes: int = 1
     cases: int = 0
     unit: str = "px"
+    grid: str = "training"
+    planned: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     split_hash: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     seconds: float | None = None
+    updates_done: int | None = None
+    updates_planned: int | None = None
+    stopped_by: str = ""
 
     @property
     def pair(self) -> Pair:
@@ -153,6 +161,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResult:
     settings, grid = settings_of_run(run["settings"]).flat(relevant=True), run.get("grid") or {}
+    native = "original" if settings["size"] == "native" else "training"
+    settings["metrics_grid"] = str(summary.get("grid", native))
     axes = dict(grid.get("axes") or {})
     labelled = str(axes.pop("labelled", settings["labelled"]))
     fold = axes.pop("fold", settings["fold"])
@@ -181,12 +191,26 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
         classes=len(summary.get("classes") or [1]),
         cases=int(summary["n"]),
         unit=str(summary.get("unit", "px")),
+        grid=settings["metrics_grid"],
+        planned=bool(run.get("plan")),
         settings=settings,
         split_hash=str(run.get("split_hash", "")),
         versions=dict(run.get("versions") or {}),
         command=str(run.get("command", "")),
         seconds=None if run.get("seconds") is None else _number(run["seconds"], "seconds"),
+        **_length(run, settings),
     )
+
+
+def _length(run: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the updates of stage 2 and what ended it; versions before 0.3 did not record them."""
+    planned = run.get("updates_planned", None if settings.get("epochs") else settings.get("updates"))
+    done = run.get("updates_done", planned)
+    return {
+        "updates_done": None if done is None else int(done),
+        "updates_planned": None if planned is None else int(planned),
+        "stopped_by": str(run.get("stopped_by", "")),
+    }
 
 
 def _metrics(summary: dict[str, Any]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.metrics import INTERVAL_FROM
+from hebbseg.reporting.budgets import budget_remark
 from hebbseg.reporting.charts import (
     Picture,
     efficiency_curves,
@@ -72,7 +73,8 @@ def _comparison_parts(comparison: Comparison, *, pictures: bool) -> list[Part]:
         tables = _parts(probe_table(comparison), probe_difference_table(comparison))
         return [*tables, *_stage1_parts(comparison, pictures=False)]
     layout = LAYOUTS.get(comparison.table, _sota_items)
-    parts = _parts(*layout(comparison))
+    remark = budget_remark(comparison)
+    parts = _parts(remark or None, *layout(comparison))
     parts += _parts(paired_table(comparison), learning_curves(comparison), folded=comparison.table in LAYOUTS)
     if comparison.table in LAYOUTS:
         parts += _parts(*regime_tables(comparison), folded=True)

@@ -1,5 +1,6 @@
 """The data of a run: cases are listed, decoded once and split."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hebbseg.config import DataSettings, Settings
@@ -12,16 +13,18 @@ from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split, make_split
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
+from hebbseg.planning.plan import Plan
 
 PROBLEMS_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The readable cases, and a store of their preprocessed images and masks."""
+    """The readable cases, and a store of their preprocessed images and masks; ``plan``: what their size follows from."""
 
     source: Source
     store: CaseStore
+    plan: Plan | None = None
 
 
 def list_cases(settings: DataSettings) -> Source:
@@ -38,11 +41,14 @@ def list_cases(settings: DataSettings) -> Source:
     )
 
 
-def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, masks: bool = True) -> Dataset:
+def decode_cases(
+    listed: Source, settings: DataSettings, reporter: Reporter, *, masks: bool = True, originals: Sequence[str] = ()
+) -> Dataset:
     """Decode every file into the store, once. Unreadable cases are reported and left out.
 
     Args:
         masks: False opens no mask.
+        originals: ids of the cases that may be tested in their original pixels: the store keeps their masks before resizing.
     """
     size = None if settings.size == "native" else for_all_axes(settings.size, listed.spatial_dims)
     store = CaseStore(
@@ -50,6 +56,7 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
         preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
+        originals=originals,
     )
     if not isinstance(listed, FileSource):  # generated images need no check
         return Dataset(source=listed, store=store)
@@ -70,9 +77,15 @@ def decode_cases(listed: Source, settings: DataSettings, reporter: Reporter, *, 
     return Dataset(source=listed.with_cases(found.usable), store=store)
 
 
-def open_dataset(settings: DataSettings, reporter: Reporter) -> Dataset:
-    """List and decode the cases, to share them between runs."""
-    return decode_cases(list_cases(settings), settings, reporter)
+def open_dataset(settings: DataSettings, reporter: Reporter, *, originals: bool = False) -> Dataset:
+    """List and decode the cases, to share them between runs.
+
+    Args:
+        originals: keep the masks before resizing, as any case may be tested.
+    """
+    listed = list_cases(settings)
+    kept = [case.id for case in listed.cases if case.has_mask] if originals else ()
+    return decode_cases(listed, settings, reporter, originals=kept)
 
 
 def draw_split(settings: Settings, source: Source) -> Split:

@@ -17,11 +17,11 @@ from hebbseg.data.progress import Reporter
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.evaluation.evaluate import evaluate
-from hebbseg.evaluation.metrics import mean_dice
+from hebbseg.evaluation.evaluate import Grid, evaluate
+from hebbseg.inference.large_tiff import classes_of_large, is_large
 from hebbseg.inference.predictor import Predictor
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.pictures import Shown, draw_cases
+from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.provenance import describe_overlap
 
 WORST = 6  # cases in worst.png
@@ -95,20 +95,32 @@ def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> P
 
 
 def measure(
-    segmenter: Predictor, source: Source, cases: Sequence[str], folder: Path, *, reporter: Reporter, warning: str | None = None
+    segmenter: Predictor,
+    source: Source,
+    cases: Sequence[str],
+    folder: Path,
+    *,
+    grid: Grid = "original",
+    reporter: Reporter,
+    warning: str | None = None,
 ) -> dict[str, Any]:
-    """Evaluate the cases, write ``metrics.csv``, ``summary.json`` and ``worst.png``, and return the summary."""
+    """Evaluate the cases, write ``metrics.csv``, ``summary.json`` and ``worst.png``, and return the summary; see `evaluate`."""
     worst: list[Shown] = []
     classes = len(source.classes)
 
     def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
-        found = mean_dice(prediction, target, classes)
-        worst.append(Shown(case=case, prediction=prediction, target=target, dice=found))
-        worst.sort(key=lambda shown: shown.dice)
+        worst.append(shown(case, prediction, target, classes))
+        worst.sort(key=lambda each: each.dice)
         del worst[WORST:]
 
     rows, summary = evaluate(
-        segmenter, source, cases, look=look, report=lambda done, total: reporter.step("evaluate", done, total, {})
+        segmenter,
+        source,
+        cases,
+        grid=grid,
+        classes_of=lambda case: _streamed(segmenter, source, case),
+        look=look,
+        report=lambda done, total: reporter.step("evaluate", done, total, {}),
     )
     if warning is not None:
         summary["warning"] = warning
@@ -116,6 +128,13 @@ def measure(
     draw_cases(source, worst, folder / "worst.png", "Worst cases")
     write_json(folder / "summary.json", summary)
     return summary
+
+
+def _streamed(segmenter: Predictor, source: Source, case: Case) -> np.ndarray | None:
+    """Return the class indices of an image that `hebbseg predict` would stream; None for all others."""
+    if not isinstance(source, FileSource) or len(case.image) != 1 or not is_large(case.image[0], [segmenter]):
+        return None
+    return classes_of_large(segmenter, case.image[0])
 
 
 def _turned(source: FileSource, axes: Axes) -> FileSource:

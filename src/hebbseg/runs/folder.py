@@ -15,6 +15,7 @@ from hebbseg.atomic_files import is_empty, refuse_unwritable, remove_litter, wri
 from hebbseg.config import Settings, settings_of_run
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import FileError, HebbsegError, explaining
+from hebbseg.planning.plan import Plan
 from hebbseg.runs.checkpoint import check_stage, load_checkpoint, save_checkpoint
 from hebbseg.text_files import csv_text, read_json
 
@@ -27,12 +28,15 @@ class RunFolder:
 
     Args:
         writes: True in the first process only.
+        started: when the command started (`time.monotonic`); default: now.
     """
 
-    def __init__(self, path: Path, *, writes: bool = True) -> None:
+    def __init__(self, path: Path, *, writes: bool = True, started: float | None = None) -> None:
         self.path = path
         self.writes = writes
         self._started = self._last_checkpoint = self._last_look = time.monotonic()
+        if started is not None:
+            self._started = started
         self._begun = False
         self._seconds_before = 0.0
 
@@ -58,7 +62,7 @@ class RunFolder:
                 raise HebbsegError(f"{self.path}: there is no run to resume here (no run.json). Omit --resume.")
             raise HebbsegError(f"{self.path} is not empty and contains no run. Choose another output folder.")
 
-    def begin(self, settings: Settings, split: Split, *, resume: bool) -> dict[str, Any] | None:
+    def begin(self, settings: Settings, split: Split, *, resume: bool, plan: Plan | None = None) -> dict[str, Any] | None:
         """Create the folder, or check that its run can be resumed; return the state to resume from, if any."""
         self.check(resume=resume)
         if not self.writes:
@@ -72,7 +76,8 @@ class RunFolder:
                 split.save(self / "split.json")
             self._check_split()
             return self._state()
-        write_json(self / "run.json", _describe(settings, split))
+        planned = {} if plan is None else {"plan": plan.model_dump(mode="json")}
+        write_json(self / "run.json", _describe(settings, split) | planned)
         split.save(self / "split.json")
         return None
 
@@ -95,6 +100,16 @@ class RunFolder:
                 return settings_of_run(stored)
             except HebbsegError as error:
                 raise FileError(self / "run.json", f"its settings are damaged ({error})", self._rescue()) from error
+
+    @property
+    def has_run(self) -> bool:
+        return (self / "run.json").exists()
+
+    def plan(self) -> Plan | None:
+        """Return the plan of the run in this folder; None if a version without plans started it."""
+        stored = self.description().get("plan")
+        with explaining(self / "run.json", "its plan is damaged", self._rescue()):
+            return None if stored is None else Plan.model_validate(stored)
 
     def still_there(self) -> None:
         """Raise if the folder was deleted or moved since the run started here."""

@@ -9,15 +9,18 @@ import torch
 import torch.nn.functional as F
 
 from hebbseg.data.cases import IGNORE, Source
+from hebbseg.data.resampling import resized_mask
+from hebbseg.evaluation.metrics import mean_dice
 from hebbseg.reporting.plots.figures import draw_grid
 from hebbseg.reporting.plots.overlay import overlay
 
 LONGER_SIDE = 512
+NAME_LENGTH = 26  # longer names overlap their neighbors
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """The prediction and target of one case, (*S) class indices at the working size, and the mean Dice of its classes."""
+    """The prediction and target of one case, (*S) class indices of any size, and the mean Dice of its classes."""
 
     case: str
     prediction: np.ndarray
@@ -25,21 +28,32 @@ class Shown:
     dice: float
 
 
-def draw_cases(source: Source, shown: Sequence[Shown], path: Path, title: str) -> None:
+def shown(case: str, prediction: np.ndarray, target: np.ndarray, classes: int) -> Shown:
+    """Return the masks (*S) of a case, those of images reduced to the size at which they are drawn, and their Dice."""
+    size = _display_size(target.shape)
+    small = (_resized_classes(mask, size, classes) for mask in (prediction, target))
+    return Shown(case=case, prediction=next(small), target=next(small), dice=mean_dice(prediction, target, classes))
+
+
+def draw_cases(source: Source, chosen: Sequence[Shown], path: Path, title: str) -> None:
     """Draw the cases in their own colors and aspect ratio, each with its name and Dice."""
     cases = {case.id: case for case in source.cases}
     classes = len(source.classes)
     pictures = []
-    for each in shown:
+    for each in chosen:
         image = source.image(cases[each.case])  # (C, *S)
         size = _display_size(image.shape[1:])
         prediction, target = (_resized_classes(mask, size, classes) for mask in (each.prediction, each.target))
         spacing = cases[each.case].spacing_mm if len(size) == 3 else None
         pictures.append(overlay(_resized_image(image, size), prediction, target=target, spacing=spacing))
-    labels = [f"{each.case}  Dice {each.dice:.2f}" for each in shown]
+    labels = [f"{_shortened(each.case)}  Dice {each.dice:.2f}" for each in chosen]
     colours = "in yellow" if classes == 2 else "in one color per class"
-    hatched = ", hatched where not annotated" if any((each.target == IGNORE).any() for each in shown) else ""
+    hatched = ", hatched where not annotated" if any((each.target == IGNORE).any() for each in chosen) else ""
     draw_grid(pictures, path, f"{title}: prediction {colours}, target in blue{hatched}", labels)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH // 2]}…{name[1 - NAME_LENGTH // 2 :]}"
 
 
 def _display_size(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -51,6 +65,9 @@ def _display_size(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _resized_image(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     if image.shape[1:] == size:
         return image
+    step = min(n // (2 * m) for n, m in zip(image.shape[1:], size, strict=True))
+    if step > 1:  # the copies below are then small
+        image = np.ascontiguousarray(image[(slice(None), *[slice(None, None, step)] * len(size))])
     small = F.interpolate(torch.from_numpy(image.astype(np.float32))[None], size=size, mode="bilinear", antialias=True)[
         0
     ].numpy()
@@ -58,14 +75,16 @@ def _resized_image(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 
 
 def _resized_classes(mask: np.ndarray, size: tuple[int, ...], classes: int) -> np.ndarray:
-    """Return class indices at another size: the class with the largest interpolated share of a pixel.
+    """Return class indices at another size: the class with the largest share of a pixel, interpolated when enlarging.
 
-    A mask that is not annotated everywhere is resized by nearest neighbor.
+    A mask that is not annotated everywhere is resized to the nearest pixel.
     """
     if mask.shape == size:
         return mask
     if (mask == IGNORE).any():
         return F.interpolate(torch.from_numpy(mask)[None, None], size=size, mode="nearest-exact")[0, 0].numpy()
+    if all(new <= old for new, old in zip(size, mask.shape, strict=True)):
+        return resized_mask(torch.from_numpy(mask), size, classes).numpy()
     mode = "bilinear" if len(size) == 2 else "trilinear"
     shares = F.one_hot(torch.from_numpy(mask.astype(np.int64)), classes).movedim(-1, 0)[None].float()  # (*S) → (1, K, *S)
     return F.interpolate(shares, size=size, mode=mode, align_corners=False)[0].argmax(0).numpy().astype(np.uint8)

@@ -108,12 +108,6 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
                 f"{name}={'x'.join(map(str, sides))}: {len(sides)} numbers, but the images of {source.name} are {dims}D. "
                 f"Give {dims} numbers, or one for all axes."
             )
-    if settings.network.name != UNET:
-        _check_forward(settings, source)
-    else:
-        _check_small(settings, source)
-    if not is_initializer(settings.pretrain.init):
-        check_weights(Path(settings.pretrain.init), network_options(settings, source, classes=2))
     try:
         split = draw_split(settings, source)
         if labelled:
@@ -129,6 +123,16 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
     return split
 
 
+def check_planned(settings: Settings, source: Source) -> None:
+    """Check that the network fits the planned size, and initial weights the network."""
+    if settings.network.name != UNET:
+        _check_forward(settings, source)
+    else:
+        _check_small(settings, source)
+    if not is_initializer(settings.pretrain.init):
+        check_weights(Path(settings.pretrain.init), network_options(settings, source, classes=2))
+
+
 def require_labelled(settings: Settings, split: Split) -> None:
     if not split.training.labelled:
         raise HebbsegError(
@@ -141,7 +145,7 @@ def require_labelled(settings: Settings, split: Split) -> None:
 def require_annotated(dataset: Dataset, split: Split) -> None:
     """Raise if resizing has removed every annotated pixel of a mask that the run uses."""
     training = split.training
-    for role, names in (("labelled", training.labelled), ("validation", training.validation), ("test", split.test)):
+    for role, names in (("labelled", training.labelled), ("validation", training.validation)):
         points = {name: dataset.store.annotated(name) for name in names}
         lost = [name for name, found in points.items() if found is not None and not len(found)]
         if lost:

@@ -1,6 +1,7 @@
 """Both stages of a run: weight initialization and fine-tuning."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -18,6 +19,7 @@ from hebbseg.methods import make_method
 from hebbseg.networks.factory import build_network
 from hebbseg.networks.model_file import save_model
 from hebbseg.pretraining.initializers import Initialized
+from hebbseg.runs.budget import limit_stage1, limit_stage2
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.folder import RunFolder
 from hebbseg.training.ema import recalibrate_norms
@@ -61,8 +63,18 @@ def train_stages(
     reporter: Reporter,
     request: Request | None,
     initialize: Initialize | None,
-) -> tuple[Predictor, list[Row]]:
-    """Run stage 1, unless the state is from stage 2, then stage 2."""
+    *,
+    test_cases: int = 0,
+) -> tuple[Predictor, list[Row], dict[str, Any]]:
+    """Run stage 1, unless the state is from stage 2, then stage 2.
+
+    Args:
+        test_cases: number of cases that are tested afterwards, for which a time budget reserves time.
+
+    Returns:
+        the predictor, the history, and ``updates_done``, ``updates_planned`` and ``stopped_by``.
+    """
+    budget = limit_stage1(context, folder, test_cases, reporter)
     settings, classes = context.settings, len(context.source.classes)
     resumed = state["history"] if state is not None and state["stage"] == "fit" else None
 
@@ -86,15 +98,20 @@ def train_stages(
         augment=context.augment,
         options=settings.finetune.method_options,
     )
+    ended: dict[str, Any] = {}
+    session = replace(
+        _session("fit", settings, folder, state, reporter, request, history=first.history),
+        ended=lambda done, stopped_by: ended.update(_ended(done, settings.finetune.updates, stopped_by)),
+    )
     try:
         kept, rows = fit(
             method,
             context.batches(unlabelled=method.uses_unlabelled, seed=settings.run_seed),
-            settings.finetune,
+            limit_stage2(settings.finetune, budget, session.state, context.fabric),
             seed=settings.run_seed,
             fabric=context.fabric,
             validate=_validator(context) if context.training.validation else None,
-            session=_session("fit", settings, folder, state, reporter, request, history=first.history),
+            session=session,
         )
     except HebbsegError as error:
         if isinstance(error, Interrupted) or not (folder / "checkpoint.pt").exists():
@@ -102,7 +119,11 @@ def train_stages(
         raise HebbsegError(f"{error} The last good checkpoint is {folder / 'checkpoint.pt'}.") from error
     if not context.training.validation:  # otherwise the network that was validated is tested
         recalibrate_norms(kept, context.calibration())
-    return context.predictor(kept.cpu().eval()), [*first.history, *rows]
+    return context.predictor(kept.cpu().eval()), [*first.history, *rows], ended
+
+
+def _ended(done: int, planned: int, stopped_by: str) -> dict[str, Any]:
+    return {"updates_done": done, "updates_planned": planned, "stopped_by": stopped_by}
 
 
 def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, first: Initialized) -> None:
@@ -114,7 +135,9 @@ def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, fir
 
 
 def _validator(context: RunContext) -> Callable[[nn.Module], float]:
-    """Return a function that computes the mean Dice of the validation cases at the training size.
+    """Return a function that computes the mean Dice of the validation cases, to select weights.
+
+    It is computed at the size used in training, whatever ``metrics_grid``: no result is reported from it.
 
     Averaged weights need norm statistics of their own, so these are recomputed before each validation.
     """

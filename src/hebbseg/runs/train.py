@@ -1,6 +1,6 @@
 """One run: list, preflight, decode, split, stage 1, stage 2, test. It can be resumed at any point."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,29 @@ from hebbseg.config import Settings
 from hebbseg.data.progress import Quiet, Reporter
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.evaluation.evaluate import evaluate
-from hebbseg.evaluation.metrics import mean_dice
+from hebbseg.evaluation.evaluate import Grid, evaluate
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.inference.predictor import Predictor
 from hebbseg.methods import AUTO, auto_method, options_text
 from hebbseg.networks.factory import UNET
 from hebbseg.networks.model_file import save_model
+from hebbseg.planning.plan import Plan
 from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
 from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.pictures import Shown, draw_cases
-from hebbseg.runs.preflight import check_listed, check_settings, require_annotated, require_classes, require_labelled
+from hebbseg.runs.lock import exclusive
+from hebbseg.runs.pictures import Shown, draw_cases, shown
+from hebbseg.runs.planned import describe_plan, planned
+from hebbseg.runs.preflight import (
+    check_listed,
+    check_planned,
+    check_settings,
+    require_annotated,
+    require_classes,
+    require_labelled,
+)
 from hebbseg.runs.provenance import overlap_warning
 from hebbseg.runs.stages import Initialize, stage1_session, train_stages
 from hebbseg.training.distributed import launched, make_fabric
@@ -35,6 +44,7 @@ from hebbseg.training.tensorboard import WithTensorBoard
 PICTURES = 6  # test cases shown in figures/test.png
 
 
+@exclusive
 def run(
     settings: Settings,
     out: Path,
@@ -44,6 +54,7 @@ def run(
     dataset: Dataset | None = None,
     initialize: Initialize | None = None,
     notes: Mapping[str, Any] | None = None,
+    started: float | None = None,
 ) -> Predictor:
     """Run both stages and the test; write everything to ``out`` (see `RunFolder`).
 
@@ -51,18 +62,19 @@ def run(
         dataset: the data of ``settings``, if they are decoded already.
         initialize: replaces stage 1; must return the weights that stage 1 would compute.
         notes: added to run.json.
+        started: when the command started (`time.monotonic`), for the time budget; default: now.
     """
     reporter = reporter or Quiet()
     check_settings(settings)
     fabric = make_fabric(settings)
-    folder = RunFolder(out, writes=fabric.global_rank == 0)
+    folder = RunFolder(out, writes=fabric.global_rank == 0, started=started)
     folder.check(resume=resume)
-    dataset, split = _data(settings, reporter, dataset)
+    dataset, split, plan, chosen = _data(settings, reporter, dataset, folder)
     require_labelled(settings, split)
     require_classes(settings, dataset.source)
     require_annotated(dataset, split)
     settings = _resolve_method(settings, dataset, split, folder.begun_with(), reporter)
-    state = folder.begin(settings, split, resume=resume)
+    state = folder.begin(settings, split, resume=resume, plan=plan)
     notes = _note_of_weights(settings, split, reporter) | dict(notes or {})
     if notes:
         folder.note(**notes)
@@ -70,21 +82,24 @@ def run(
         reporter.say(f"{out}: this run is already complete.")
         return Predictor.load(out, trust=settings.network.name != UNET)  # the preflight has imported it
     with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
-        context = RunContext(settings, dataset, split.training, fabric)
+        context = RunContext(chosen(settings), dataset, split.training, fabric)
         with _stoppable(folder) as request:
-            predictor, history = train_stages(context, folder, state, reporter, request, initialize)
+            predictor, history, ended = train_stages(
+                context, folder, state, reporter, request, initialize, test_cases=len(split.test)
+            )
             if fabric.global_rank == 0:
                 folder.still_there()
                 predictor.save(folder / "model.safetensors")
                 folder.save_rows("history.csv", history)
                 draw_history(history, folder / "progress.png")
                 if split.test:
-                    _test(predictor, dataset, split, folder, reporter, request)
-                _close(folder)
+                    _test(predictor, dataset, split, folder, reporter, request, ended, settings.finetune.metrics_grid)
+                _close(folder, **ended)
         fabric.barrier()
     return predictor
 
 
+@exclusive
 def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> Path:
     """Run stage 1 alone; reads no mask. Returns the weights file for ``--init FILE``."""
     reporter = reporter or Quiet()
@@ -96,14 +111,14 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     fabric = make_fabric(settings)
     folder = RunFolder(out, writes=fabric.global_rank == 0)
     folder.check(resume=resume)
-    dataset, split = _data(settings.changed(labelled="0"), reporter, None, masks=False)
-    state = folder.begin(settings, split, resume=resume)
+    dataset, split, plan, chosen = _data(settings.changed(labelled="0"), reporter, None, folder, masks=False)
+    state = folder.begin(settings, split, resume=resume, plan=plan)
     path = folder / "pretrained.safetensors"
     if resume and folder.description()["status"] == "done":
         reporter.say(f"{out}: this run is already complete.")
         return path
     with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
-        context = RunContext(settings, dataset, split.training, fabric)
+        context = RunContext(chosen(settings), dataset, split.training, fabric)
         with _stoppable(folder) as request:
             session = stage1_session(settings, folder, state, reporter, request)
             network, first = context.initialize(2, settings.run_seed, session)
@@ -115,18 +130,26 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     return path
 
 
-def _data(settings: Settings, reporter: Reporter, dataset: Dataset | None, *, masks: bool = True) -> tuple[Dataset, Split]:
-    """Return the cases, decoded once, and their split."""
+def _data(
+    settings: Settings, reporter: Reporter, dataset: Dataset | None, folder: RunFolder, *, masks: bool = True
+) -> tuple[Dataset, Split, Plan | None, Callable[[Settings], Settings]]:
+    """Return the cases, decoded once at the planned size, their split, the plan, and what replaces ``auto`` by its values."""
     if dataset is None:
         listed = list_cases(settings.data)
         split = check_listed(settings, listed, labelled=masks)
-        dataset = decode_cases(listed, settings.data, reporter, masks=masks)
+        fill, plan = planned(settings, listed, split, folder, masks=masks)
+        check_planned(fill(settings), listed)
+        tested = split.test if masks and settings.finetune.metrics_grid == "original" else ()
+        dataset = decode_cases(listed, fill(settings).data, reporter, masks=masks, originals=tested)
         if dataset.source.cases != listed.cases:
             split = draw_split(settings, dataset.source)
     else:
         split = draw_split(settings, dataset.source)
+        fill, plan = planned(settings, dataset.source, split, folder, dataset=dataset, masks=masks)
     describe_split(split, dataset.source, reporter)
-    return dataset, split
+    if plan is not None:
+        describe_plan(plan, reporter)
+    return dataset, split, plan, fill
 
 
 def _note_of_weights(settings: Settings, split: Split, reporter: Reporter) -> dict[str, Any]:
@@ -149,7 +172,7 @@ def _resolve_method(
         return settings
     unlabelled = len(split.training.unlabelled)
     partial = sum(dataset.store.annotated(name) is not None for name in split.training.labelled)
-    method, options = auto_method(unlabelled=unlabelled + partial, network=settings.network.name)
+    method, options = auto_method(unlabelled=unlabelled + partial)
     if started_with is not None:
         method, options = started_with.finetune.method, dict(started_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""
@@ -174,15 +197,15 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 
 def _test(
-    predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None
-) -> None:
+    predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None,
+    ended: Mapping[str, Any], grid: Grid,
+) -> None:  # fmt: skip
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
-    shown: list[Shown] = []
+    chosen: list[Shown] = []
 
     def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
-        if len(shown) < PICTURES:
-            found = mean_dice(prediction, target, len(dataset.source.classes))
-            shown.append(Shown(case=case, prediction=prediction, target=target, dice=found))
+        if len(chosen) < PICTURES:
+            chosen.append(shown(case, prediction, target, len(dataset.source.classes)))
 
     def report(done: int, total: int) -> None:
         reporter.step("test", done, total, {})
@@ -197,15 +220,16 @@ def _test(
         dataset.source,
         split.test,
         store=dataset.store.restricted_to(dataset.source, images=split.test, masks=split.test),
+        grid=grid,
         look=look,
         report=report,
     )
     folder.save_rows("metrics.csv", rows)
-    draw_cases(dataset.source, shown, folder / "figures" / "test.png", "Test cases")
+    draw_cases(dataset.source, chosen, folder / "figures" / "test.png", "Test cases")
     warning = {name: text for name, text in folder.description().items() if name == "warning"}
-    write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes)} | warning)
+    write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes), **ended} | warning)
 
 
-def _close(folder: RunFolder) -> None:
-    folder.note(status="done", seconds=round(folder.seconds, 1))
+def _close(folder: RunFolder, **ended: Any) -> None:
+    folder.note(status="done", seconds=round(folder.seconds, 1), **ended)
     (folder / "checkpoint.pt").unlink(missing_ok=True)

@@ -51,10 +51,15 @@ def fit(
             training.load_state_dict(session.state)
     wrapped, training.optimizer = fabric.setup(_Unconverted(method), training.optimizer)
     method.train()
+    stopped_by = "updates"
     numbers = range(training.done, settings.updates)
     for number, batch in zip(numbers, batches.from_step(training.done), strict=False):
         progress = training.progress()
-        if progress >= 1 or (settings.patience is not None and training.best["looks_since"] >= settings.patience):
+        if progress >= 1:
+            stopped_by = "time_budget"
+            break
+        if settings.patience is not None and training.best["looks_since"] >= settings.patience:
+            stopped_by = "patience"
             break
         rate = training.set_learning_rate(progress)
         torch.manual_seed(derive_seed(seed, "update", number, fabric.global_rank))
@@ -77,6 +82,7 @@ def fit(
         session.stop_if_requested(f"Stopped after update {training.done} of {settings.updates}.")
     if validate is not None and training.best["network"] is None:  # the time limit came before the first validation
         training.validate(validate)
+    session.ended(training.done, stopped_by)
     return training.best_network(), training.log.rows
 
 

@@ -23,6 +23,7 @@ class Session:
         report: called after every step with (steps done, total steps, latest row of the history).
         request: checked after every step.
         checkpoint: the file of the state, for errors.
+        ended: called at the end of stage 2 with (updates done, what ended it: "updates", "time_budget" or "patience").
     """
 
     state: State | None = None
@@ -30,6 +31,7 @@ class Session:
     report: Callable[[int, int, Row], None] = lambda done, total, row: None
     request: Request | None = None
     checkpoint: str | Path = "checkpoint.pt"
+    ended: Callable[[int, str], None] = lambda done, stopped_by: None
 
     @contextmanager
     def restoring(self) -> Iterator[None]:

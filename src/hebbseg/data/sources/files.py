@@ -60,6 +60,7 @@ class FileSource:
         self.lists_unused = lists_unused
         self._listing_problems = (*problems, *map(_same_name, twice))
         self._labels: dict[Path, RawMask] = {}
+        self._masks_ahead: dict[str, np.ndarray] = {}
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -107,6 +108,8 @@ class FileSource:
     def mask(self, case: Case) -> np.ndarray:
         if not case.mask:
             raise HebbsegError(f"Case {case.id!r} has no mask. Check `case.has_mask` first.")
+        if (ahead := self._masks_ahead.pop(case.id, None)) is not None:
+            return ahead
         rule = self.rule
         mask: np.ndarray | None = None
         for path in case.mask:
@@ -117,6 +120,13 @@ class FileSource:
             mask = indices if mask is None else merged(mask, indices)
         assert mask is not None
         return np.ascontiguousarray(mask)
+
+    def mask_ahead(self, case: Case) -> np.ndarray:
+        """Return `mask` and keep it, within a memory limit, for its next call, so that the file is decoded once."""
+        found = self.mask(case)
+        if found.nbytes + sum(kept.nbytes for kept in self._masks_ahead.values()) < LABELS_KEPT_BYTES:
+            self._masks_ahead[case.id] = found
+        return found
 
     def _labels_kept(self, path: Path) -> RawMask:
         """Decode a mask and keep it, within a memory limit, so that `mask` does not decode it again."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from hebbseg.data.cases import Case, Problem
 from hebbseg.data.labels.masks import two_classes
-from hebbseg.data.phantoms import atrium, glands, lesions, pupils
+from hebbseg.data.phantoms import atrium, glands, lesions, pupils, vessels
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.seeding import digest
 
@@ -49,6 +49,9 @@ PHANTOMS: dict[str, Kind] = {
         per_patient=1,
         size=(64, 64, 48),
         field_mm=120.0,
+    ),
+    "vessels": Kind(
+        patient=vessels.patient, draw=vessels.draw, foreground="vessel", channels=3, n=40, per_patient=2, size=(1000, 1000)
     ),
 }
 TEST_SHARE = 1 / 3
@@ -112,8 +115,8 @@ def phantom(
     """Return a generated data set.
 
     Args:
-        name: ``glands``, ``lesions``, ``pupils`` (2D) or ``atrium`` (3D), optionally with options as on the command
-            line: ``glands?n=80&size=96&seed=3``, ``atrium?size=64x64x48``.
+        name: ``glands``, ``lesions``, ``pupils``, ``vessels`` (2D) or ``atrium`` (3D), optionally with options as on the
+            command line: ``glands?n=80&size=96&seed=3``, ``atrium?size=64x64x48``.
         n: number of cases.
         size: size of all axes, or one size per axis; at least 32.
         seed: random seed; default 0.

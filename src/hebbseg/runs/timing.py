@@ -1,0 +1,176 @@
+"""Times of the parts of a run on this machine, measured on a few steps of each."""
+
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import torch
+from torch import nn
+
+from hebbseg.config.pretrain import PRETEXT
+from hebbseg.data.splits.split import TrainingCases
+from hebbseg.evaluation.evaluate import evaluate
+from hebbseg.methods import make_method
+from hebbseg.networks.factory import build_network
+from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
+from hebbseg.pretraining.pretext import EPOCHS
+from hebbseg.runs.context import RunContext
+from hebbseg.runs.pictures import Shown, draw_cases
+from hebbseg.training.loop import fit
+from hebbseg.training.session import Row, Session
+
+UPDATES = 7  # of stage 2, spread over the whole of its schedule; the first is a warm-up
+LONGEST_S = 60.0  # of measuring stage 2
+CASES = 2  # predicted, evaluated and drawn
+DRAWINGS = 7  # the test cases in figures/test.png, and the training curves
+SPARE = 1.1  # the test is allowed more time than measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage1Time:
+    """Seconds of stage 1: ``fixed_s``, and ``round_s`` for one batch of every layer; ``rounds`` are wanted in total.
+
+    ``rounds`` is 0 without stage 1, and None for initializations of other packages, whose length is not known.
+    """
+
+    fixed_s: float = 0.0
+    round_s: float = 0.0
+    rounds: int | None = 0
+
+    @property
+    def total_s(self) -> float:
+        return self.fixed_s + (self.rounds or 0) * self.round_s
+
+
+def rounds_of_stage1(context: RunContext, images: int) -> int | None:
+    """Return the number of batches per layer in stage 1, the largest possible if it trains until convergence.
+
+    Args:
+        images: number of training images.
+    """
+    pretrain = context.settings.pretrain
+    without = pretrain.init == "random" or (pretrain.init == "random-rescaled" and pretrain.restore_norms)
+    if without or not is_initializer(pretrain.init):
+        return 0
+    if pretrain.init not in INITIALIZERS:
+        return None
+    if pretrain.init not in PRETEXT:
+        pretrain = pretrain.of_hebbian()
+    epochs = EPOCHS if pretrain.epochs == "auto" else pretrain.epochs
+    batch = context.batches(seed=0).image_batch
+    return epochs * min(math.ceil(images / batch), pretrain.max_batches or sys.maxsize)
+
+
+def time_stage1(context: RunContext, images: int, *, enough_s: float = 0.0) -> Stage1Time:
+    """Measure stage 1 with one and with several batches per layer, on networks that are not used further.
+
+    Args:
+        images: number of training images.
+        enough_s: measure no further if the whole of stage 1 is sure to take less.
+    """
+    rounds = rounds_of_stage1(context, images)
+    if not rounds:
+        return Stage1Time(rounds=rounds)
+    kept = context.settings
+    elapsed = []
+    try:
+        for batches in (1, 1, 3):  # the first is a warm-up
+            short = kept.pretrain.model_copy(update={"epochs": 1, "max_batches": batches, "settle": 0.0})
+            context.settings = kept.model_copy(update={"pretrain": short})
+            with torch.random.fork_rng(devices=[]):
+                elapsed.append(_seconds(lambda: context.initialize(2, kept.run_seed)))
+            if elapsed[-1] * rounds <= enough_s:
+                return Stage1Time(round_s=elapsed[-1], rounds=rounds)
+    finally:
+        context.settings = kept
+    # An epoch has no more batches than the data: with very few images, the longer measurement has as many as the shorter.
+    more = min(3, max(1, math.ceil(len(context.training.images) / context.batches(seed=0).image_batch))) - 1
+    round_s = (elapsed[2] - elapsed[1]) / more if more else elapsed[1]
+    round_s = min(max(round_s, 0.05 * elapsed[1]), elapsed[1])
+    return Stage1Time(fixed_s=elapsed[1] - round_s, round_s=round_s, rounds=rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationTime:
+    """Seconds to predict and evaluate a test case, and to draw the figures of a run."""
+
+    case_s: float
+    figures_s: float
+
+    def of(self, cases: int) -> float:
+        """Return the seconds of testing this many cases, with a reserve."""
+        return SPARE * (self.case_s * cases + self.figures_s) if cases else 0.0
+
+
+def time_test(context: RunContext) -> EvaluationTime:
+    """Measure prediction, evaluation and drawing on labelled training cases, with an untrained network."""
+    predictor = context.predictor(_network(context).cpu().eval())
+    source, ids = context.source, context.training.labelled[:CASES]
+    shown: list[Shown] = []
+
+    def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
+        shown.append(Shown(case=case, prediction=prediction, target=target, dice=0.0))
+
+    def draw(path: Path) -> None:
+        draw_cases(source, shown, path, "Time")
+
+    evaluate(predictor, source, ids[:1], store=context.store)  # decodes the images
+    case_s = _seconds(lambda: evaluate(predictor, source, ids, store=context.store, look=look)) / len(ids)
+    with tempfile.TemporaryDirectory() as folder:
+        drawing_s = _seconds(lambda: draw(Path(folder) / "test.png")) / len(ids)
+    return EvaluationTime(case_s=case_s, figures_s=DRAWINGS * drawing_s)
+
+
+class _Enough(Exception):
+    """Measured long enough."""
+
+
+def time_update(context: RunContext) -> float:
+    """Return the mean seconds of an update of stage 2, over updates spread from its start to its end."""
+    finetune = context.settings.finetune.model_copy(update={"updates": UPDATES, "epochs": None, "time_budget_s": None})
+    method = make_method(
+        finetune.method,
+        network=_network(context),
+        another=lambda: _network(context),
+        loss=finetune.loss,
+        augment=context.augment,
+        options=finetune.method_options,
+    )
+    ends = [time.monotonic()]
+
+    def report(done: int, total: int, row: Row) -> None:
+        ends.append(time.monotonic())
+        if len(ends) > 2 and ends[-1] - ends[0] > LONGEST_S:
+            raise _Enough
+
+    batches = context.batches(unlabelled=method.uses_unlabelled, seed=context.settings.run_seed)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            fit(method, batches, finetune, fabric=context.fabric, session=Session(report=report))
+    except _Enough:
+        pass
+    steps = [after - before for before, after in pairwise(ends)]
+    return mean(steps[1:] or steps)
+
+
+def few_cases(training: TrainingCases, *, labelled: int = 8, unlabelled: int = 8) -> TrainingCases:
+    """Return training cases for measuring, so that few files are read."""
+    return TrainingCases(labelled=training.labelled[:labelled], unlabelled=training.unlabelled[:unlabelled])
+
+
+def _network(context: RunContext) -> nn.Module:
+    options = context.network_options(len(context.source.classes))
+    return build_network(**options, seed=context.settings.run_seed).to(context.fabric.device)
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    start = time.monotonic()
+    function()
+    return time.monotonic() - start
