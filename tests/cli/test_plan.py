@@ -32,7 +32,7 @@ def test_the_plan_as_json(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert choices["size"]["value"] == [32, 48]
     time = out["time"]
     assert time.keys() == {"reading_s", "stage1_s", "update_s", "stage2_s", "test_s", "total_s", "updates"}
-    assert time["updates"] == 1000 and time["total_s"] > time["stage2_s"] > time["update_s"] > 0
+    assert time["updates"] == 2000 and time["total_s"] > time["stage2_s"] > time["update_s"] > 0
     assert [budget["budget_s"] for budget in out["time_budgets"]] == [300, 600, 1800]
     updates = [budget["updates"] for budget in out["time_budgets"]]
     assert updates == sorted(updates) and updates[-1] > updates[0]

@@ -8,7 +8,7 @@ import pytest
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.phantom import phantom
 from hebbseg.data.splits.draw import drawn_order
-from hebbseg.data.splits.split import Split, TrainingCases, make_split
+from hebbseg.data.splits.split import Selection, Split, TrainingCases, make_split
 from hebbseg.errors import HebbsegError
 from tests.data.arrays_source import listed
 from tests.realdata import real
@@ -62,6 +62,27 @@ def test_draw_is_the_documented_one_and_ignores_listing_order():
     assert split.hash != make_split(source, labelled="8", seed=4).hash
     # Frozen: the same on every machine, for ever.
     assert drawn_order("abcdef", seed=0, purpose="labelled") == list("cefdba")
+
+
+def test_splits_drawn_at_random_keep_the_hashes_of_version_0_2():
+    assert make_split(listed(40), labelled="8", seed=3).hash.startswith("4576ad0b74dde423185e461116aca2d2")
+    source = listed(40, groups=[f"p{i // 4}" for i in range(40)])
+    split = make_split(source, labelled="10%", seed=5, protocol="paper")
+    assert split.hash.startswith("38b9049036fa105928d1db8d2a8691c8")
+
+
+def test_a_selection_chooses_the_labelled_cases_and_nothing_else(tmp_path):
+    source = listed(40, unmasked={7})
+    drawn = make_split(source, labelled="10%", seed=3)
+    order = tuple(sorted(set(drawn.training.images) - {"c007"}, reverse=True))
+    chosen = make_split(source, labelled="10%", seed=3, selection=Selection(name="coverage", order=order))
+    assert chosen.training.labelled == order[:4] and chosen.training.images == drawn.training.images
+    assert chosen.test == drawn.test and chosen.provenance.select == "coverage" and drawn.provenance.select == "random"
+    assert chosen.hash != drawn.hash
+    for split in (chosen, drawn):
+        split.save(tmp_path / "split.json")
+        assert Split.load(tmp_path / "split.json") == split
+        assert ("select" in json.loads((tmp_path / "split.json").read_text())["provenance"]) == (split is chosen)
 
 
 def test_a_later_case_does_not_move_the_others():

@@ -16,7 +16,8 @@ from PIL import Image as Pillow
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import read_labels
 from hebbseg.inference import large_tiff as largeimages
-from hebbseg.inference.files import find_inputs, mean_probabilities, plan, predict_files
+from hebbseg.inference.ensemble import mean_probabilities
+from hebbseg.inference.files import find_inputs, plan, predict_files
 from hebbseg.inference.sliding_window import uncertainty
 from tests.data.trees import picture, save
 from tests.tiny import command, tiny_segmenter

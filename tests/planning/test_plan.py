@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hebbseg.config import make_settings
@@ -25,8 +26,8 @@ def volumes(*size: int, **changes: Any) -> Fingerprint:
     return fingerprint(spatial_dims=3, aspect=1.0, size_ratio=1.0, round_trips=(), **sizes, **changes)
 
 
-def plan(found: Fingerprint, **given: Any) -> Plan:
-    return make_plan(make_settings("data", given), found, precision="32-true")
+def plan(found: Fingerprint, *, gpu: bool = True, **given: Any) -> Plan:
+    return make_plan(make_settings("data", given), found, precision="32-true", gpu=gpu)
 
 
 def values(made: Plan) -> dict[str, Any]:
@@ -36,8 +37,9 @@ def values(made: Plan) -> dict[str, Any]:
 def test_images_are_resized_to_the_size_that_keeps_the_masks() -> None:
     made = values(plan(fingerprint()))
     assert made["size"] == (128, 192) and made["patch"] == "none"
-    assert made["labelled_batch"] == made["unlabelled_batch"] == made["pretrain_batch"] == 8 * 128 * 128 // (128 * 192)
-    assert made["features"] == (16, 32, 64, 128, 256) and made["updates"] == 1000 and made["precision"] == "32-true"
+    assert made["labelled_batch"] == made["unlabelled_batch"] == 4 * 128 * 128 // (128 * 192)
+    assert made["pretrain_batch"] == 8 * 128 * 128 // (128 * 192)
+    assert made["features"] == (16, 32, 64, 128, 256) and made["updates"] == 2000 and made["precision"] == "32-true"
 
 
 def test_patches_at_native_size_where_no_size_keeps_the_masks() -> None:
@@ -111,6 +113,21 @@ def test_volumes_are_trained_in_patches_limited_to_their_size() -> None:
     assert small["patch"] == (35, 51, 36) and len(small["features"]) == 4
 
 
+@pytest.mark.parametrize(
+    ("size", "patch"),
+    [
+        ((185, 143, 88), (48, 48, 48)),
+        ((35, 51, 36), (35, 51, 36)),
+        ((10, 256, 216), (10, 96, 80)),
+        ((40, 40, 300), (40, 40, 64)),
+    ],
+)
+def test_without_a_gpu_patches_of_volumes_are_smaller(size: tuple[int, ...], patch: tuple[int, ...]) -> None:
+    """Thin volumes keep all slices and get wider patches."""
+    found = values(plan(volumes(*size), gpu=False))["patch"]
+    assert found == patch and np.prod(found) <= 48**3
+
+
 def test_a_thin_axis_of_a_volume_does_not_limit_the_depth() -> None:
     assert len(values(plan(volumes(10, 256, 216)))["features"]) == 5
 
@@ -139,5 +156,5 @@ def test_it_survives_json_and_depends_on_nothing_else() -> None:
 def test_a_line_for_each_choice() -> None:
     lines = list(plan(fingerprint(), labelled_batch=3).lines())
     assert [name for name, _, _ in lines] == ["size", "patch", "spacing", "features", "batch", "updates", "precision"]
-    assert lines[0][1] == "128x192" and lines[4][1] == "3 labelled + 5 unlabelled" and lines[4][2].startswith("given; ")
+    assert lines[0][1] == "128x192" and lines[4][1] == "3 labelled + 2 unlabelled" and lines[4][2].startswith("given; ")
     assert all(reason for _, _, reason in lines)

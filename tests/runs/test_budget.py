@@ -39,8 +39,9 @@ def test_a_budget_that_is_too_short_says_what_takes_how_long() -> None:
 
 
 def test_the_reserve_covers_every_test_case_and_the_figures() -> None:
-    time = EvaluationTime(case_s=2.0, figures_s=3.0)
-    assert time.of(10) > 2.0 * 10 + 3.0 and time.of(10) - time.of(5) > 10.0
+    time = EvaluationTime(case_s=2.0, drawing_s=0.5)
+    assert time.of(3) > 3 * 2.0 + 4 * 0.5, "three cases and the training curves are drawn"
+    assert time.of(80) - time.of(40) == pytest.approx(1.1 * 40 * 2.0), "only some of many cases are drawn"
     assert time.of(0) == 0, "without test cases there is neither test nor figure"
 
 
@@ -77,7 +78,7 @@ OPTIONS = {
     "pretrain_epochs": 50, "method": "supervised", "checkpoint_every_s": 0.0,
 }  # fmt: skip
 DATA = "phantom:glands?n=12&size=32"
-TEST = EvaluationTime(case_s=2.0, figures_s=2.0)
+TEST = EvaluationTime(case_s=2.0, drawing_s=1.0)
 
 
 @pytest.fixture

@@ -86,3 +86,9 @@ def test_contact_sheets_hatch_ignored_pixels():
     mask[:, :25] = IGNORE
     changed = (np.asarray(contact_overlay(image, mask)) != plain).any(axis=-1)
     assert changed[:, : plain.shape[1] // 2].any() and not changed[:, plain.shape[1] // 2 :].any()
+
+
+def test_borders_need_masks_that_are_annotated_everywhere(tmp_path: Path):
+    root = sparse_folder(tmp_path)
+    with pytest.raises(HebbsegError, match=r"borders: the masks of \d labelled case.*not annotated everywhere"):
+        Segmenter.train(root, out=tmp_path / "run", ignore=255, borders=True, **QUICK)

@@ -268,7 +268,7 @@ def test_a_run_goes_on_with_what_auto_was_when_it_was_begun(tmp_path: Path, monk
 @pytest.mark.parametrize(
     "data, given, sizes",
     [
-        ("phantom:glands?n=12&size=32", {}, (8, 8, 8)),
+        ("phantom:glands?n=12&size=32", {}, (4, 4, 8)),
         ("phantom:atrium?n=12&size=32", {}, (2, 2, 2)),
         ("phantom:atrium?n=12&size=32", {"labelled_batch": "3", "unlabelled_batch": 0, "pretrain_batch": 4}, (3, 0, 4)),
     ],

@@ -13,6 +13,7 @@ from hebbseg.cli.demo import demo
 from hebbseg.cli.evaluate import evaluate
 from hebbseg.cli.grid import grid
 from hebbseg.cli.memory import keep_freed_memory
+from hebbseg.cli.next import next_
 from hebbseg.cli.plan import plan
 from hebbseg.cli.predict import predict
 from hebbseg.cli.report import report
@@ -31,8 +32,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, plan, train, pretrain, predict, evaluate, grid, report):
-    app.command(cls=Command)(command)
+for command in (demo, check, plan, train, pretrain, predict, evaluate, next_, grid, report):
+    app.command(command.__name__.rstrip("_"), cls=Command)(command)
 
 
 def _version(wanted: bool) -> None:

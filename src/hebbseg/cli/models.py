@@ -7,7 +7,18 @@ from typing import cast, get_args
 
 from hebbseg.config import Accelerator
 from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.inference.objects import ObjectOptions
 from hebbseg.inference.predictor import Predictor, Tta
+
+
+def object_options(method: str | None, min_size: int | None, fill_holes: bool | None) -> ObjectOptions | None:
+    """Return how objects are found, or None without ``--objects``."""
+    if method is None:
+        for option, value in (("--min-size", min_size), ("--fill-holes", fill_holes)):
+            if value is not None:
+                raise HebbsegError(f"{option} applies to objects. Add --objects components or --objects watershed.")
+        return None
+    return ObjectOptions(method=method, min_size=min_size or 0, fill_holes=fill_holes is not False)
 
 
 def load_models(

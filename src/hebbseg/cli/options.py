@@ -27,6 +27,21 @@ TrustOption = Annotated[
     bool,
     typer.Option("--trust", help="Allow MODEL to import a network factory that belongs to neither hebbseg nor MONAI."),
 ]
+ObjectsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--objects",
+        metavar="components|watershed",
+        help="Find objects. components: connected areas; watershed: areas are also cut at necks.",
+    ),
+]
+MinSizeOption = Annotated[
+    int | None, typer.Option("--min-size", metavar="N", help="Remove objects of fewer than N pixels (voxels). [dim]\\[0][/]")
+]
+FillHolesOption = Annotated[
+    bool | None,
+    typer.Option("--fill-holes/--no-fill-holes", help="Fill the holes of objects. [dim]\\[fill][/]", show_default=False),
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
 
 _NUMBER = r"(\d+\.?\d*|\.\d+)"

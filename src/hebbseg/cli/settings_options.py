@@ -18,6 +18,7 @@ IMAGES, HARDWARE = "Images and network", "Hardware"
 FLAGS = {
     "preset": (TRAINING, None),
     "labelled": (SPLIT, "10%|8"),
+    "select": (SPLIT, None),
     "protocol": (SPLIT, None),
     "folds": (SPLIT, "N"),
     "fold": (SPLIT, "K"),
@@ -32,6 +33,7 @@ FLAGS = {
     "mask_threshold": (READING, "T"),
     "instances": (READING, None),
     "ignore": (READING, "VALUE"),
+    "borders": (TRAINING, None),
     "images": (READING, "FOLDER"),
     "masks": (READING, "FOLDER"),
     "size": (IMAGES, "auto|native|HxW[xD]"),

@@ -1,6 +1,6 @@
 """The settings of a run: frozen, validated, in sections; flat names (`FLAT_NAMES`) outside this package."""
 
-from hebbseg.config.fields import AUTO_BATCH, Accelerator, AugmentName
+from hebbseg.config.fields import AUTO_BATCH, PRETRAIN_BATCH, Accelerator, AugmentName
 from hebbseg.config.presets import PRESETS, preset_values
 from hebbseg.config.pretrain import PRETEXT, PretrainSettings
 from hebbseg.config.sections import (
@@ -20,6 +20,7 @@ __all__ = [
     "OTHER_NAMES",
     "PRESETS",
     "PRETEXT",
+    "PRETRAIN_BATCH",
     "Accelerator",
     "AugmentName",
     "DataSettings",

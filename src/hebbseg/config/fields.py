@@ -36,7 +36,8 @@ Sizes = tuple[Annotated[int, Field(ge=1)], ...]
 BatchSize = Annotated[int, Field(ge=1)] | Literal["auto"]
 Accelerator = Literal["auto", "cpu", "cuda", "gpu", "mps"]
 Options = dict[str, float | int | str | bool]
-AUTO_BATCH = {2: 8, 3: 2}  # by spatial dimensions
+AUTO_BATCH = {2: 4, 3: 2}  # of stage 2, by spatial dimensions
+PRETRAIN_BATCH = {2: 8, 3: 2}  # of stage 1
 
 
 class Section(BaseModel):

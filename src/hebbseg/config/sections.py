@@ -49,6 +49,11 @@ class DataSettings(Section):
         description="labelled training images whose masks are used: a share (10%, rounded up) or a number (8); the others "
         "count as unlabelled",
     )
+    select: Literal["random", "coverage", "typical", "facility"] = Field(
+        "random",
+        description="how the labelled training images are chosen; other than random: by descriptors of the training images, "
+        "spread over patients (see docs/next.md)",
+    )
     protocol: Literal["few-label", "paper", "selection"] = Field(
         "few-label",
         description="evaluation protocol; few-label: one test set, no validation set, final weights; paper: cross-validation, "
@@ -81,6 +86,11 @@ class DataSettings(Section):
         description="mask value (255) or color ('#808080') of pixels that are not annotated; losses and metrics leave them out",
     )
     instances: bool | None = Field(None, description="mask values are object ids: all values above 0 form one foreground class")
+    borders: bool = Field(
+        False,
+        description="learn the borders of objects as a class of their own, so that --objects separates touching ones; objects "
+        "are the object ids of the masks (--instances), otherwise connected areas",
+    )
     images: str | None = Field(None, description="folder of the images in DATA, by name or path, if it is not recognized")
     masks: str | None = Field(
         None, description="folder of the masks in DATA, by name or path, if it is not recognized or not unique; none: no masks"
@@ -150,12 +160,12 @@ class FinetuneSettings(Section):
         default_factory=dict,
         description="options of the method, such as method_options.weight=5; --help-method lists them",
     )
-    updates: int = Field(1000, ge=1, description="optimizer steps of stage 2")
+    updates: int = Field(2000, ge=1, description="optimizer steps of stage 2")
     epochs: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(none_as_word)] = Field(
         None, description="length of stage 2 in passes over the labelled images, instead of updates"
     )
     labelled_batch: BatchSize = Field(
-        "auto", description="labelled images per update; auto: 8 (volumes: 2), fewer for larger images"
+        "auto", description="labelled images per update; auto: 4 (volumes: 2), fewer for larger images"
     )
     unlabelled_batch: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto", description="unlabelled images per update, if the method uses them; auto: that of labelled_batch=auto"

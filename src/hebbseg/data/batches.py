@@ -196,7 +196,7 @@ class Batches:
             return self.store.images(ids), self.store.masks(ids)
         images, masks = [], []
         for name in ids:
-            image, mask = self.store.image(name), self.store.mask(name)
+            image, mask = self.store.image(name), self.store.training_mask(name)
             start = self._labelled_start(name, mask.shape, generator)
             images.append(cut(image, start, self.patch))
             masks.append(cut(mask, start, self.patch, 0 if self.store.annotated(name) is None else IGNORE))

@@ -108,6 +108,13 @@ class Preprocessing:
             return F.interpolate(mask[None, None], size=self.size, mode="nearest-exact")[0, 0]
         return resized_mask(mask, self.size, classes=int(mask.max()) + 1)
 
+    def ids(self, array: np.ndarray) -> Tensor:
+        """Return object ids (*S) at the size of `mask`, by nearest neighbor."""
+        ids = torch.from_numpy(array)
+        if self.size is None or ids.shape == self.size:
+            return ids
+        return F.interpolate(ids[None, None].double(), size=self.size, mode="nearest-exact")[0, 0].to(ids.dtype)
+
     @staticmethod
     def to_network(kept: Tensor) -> Tensor:
         """Return a stored image as network input, float32."""

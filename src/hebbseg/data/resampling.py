@@ -56,7 +56,7 @@ def resized_classes(probabilities: Tensor, size: Sequence[int]) -> Tensor:
     found = torch.zeros(tuple(size), dtype=torch.uint8)
     for index in range(1, len(probabilities)):
         other = resized_probabilities(probabilities[index : index + 1], size)[0]
-        found[other > best] = index
+        found.masked_fill_(other > best, index)
         best = torch.maximum(best, other)
     return found
 

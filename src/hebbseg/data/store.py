@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from skimage.segmentation import expand_labels
 from torch import Tensor
 
 from hebbseg.data.cache import cache_key, mapped
 from hebbseg.data.cases import Case, Source
+from hebbseg.data.labels.instances import border_of, objects_of
 from hebbseg.data.patches import annotated_points, foreground_points
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.splits.split import TrainingCases
@@ -41,6 +43,7 @@ class CaseStore:
         originals: ids of the cases whose masks `keep` also stores as they are in the files, for `original_mask`.
         memory_limit_bytes: default: a quarter of the physical memory.
         folder: folder of the on-disk cache; default: the user's cache folder.
+        borders: training masks have one more class, the border of each object (see `border_of`).
     """
 
     def __init__(
@@ -53,7 +56,9 @@ class CaseStore:
         originals: Iterable[str] = (),
         memory_limit_bytes: int | None = None,
         folder: Path | None = None,
+        borders: bool = False,
     ) -> None:
+        self.borders = borders
         self.source = source
         self.preprocessing = preprocessing
         self.memory_limit_bytes = default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
@@ -108,6 +113,7 @@ class CaseStore:
             masks=masks,
             memory_limit_bytes=self.memory_limit_bytes,
             folder=self.folder,
+            borders=self.borders,
         )
         subset._kept, subset._points, subset._used = self._kept, self._points, self._used
         subset._native_shapes, subset._annotated = self._native_shapes, self._annotated
@@ -126,8 +132,8 @@ class CaseStore:
         return self.preprocessing.to_network(self._stacked([self.image(name) for name in ids], ids))
 
     def masks(self, ids: Sequence[str]) -> Tensor:
-        """Return class indices and `IGNORE`, (B, *S) int64, at the size of `images`."""
-        return self._stacked([self.mask(name) for name in ids], ids).long()
+        """Return `training_mask` of each case with `IGNORE`, (B, *S) int64, at the size of `images`."""
+        return self._stacked([self.training_mask(name) for name in ids], ids).long()
 
     def image(self, name: str) -> Tensor:
         """Return one image as stored, (C, *S); do not modify it. ``preprocessing.to_network`` converts it to network input."""
@@ -138,6 +144,13 @@ class CaseStore:
         """Return one mask as stored, (*S) uint8; do not modify it."""
         case = self._allowed(name, self._mask_ids, "mask")
         return self._prepared("mask", case, lambda: self.preprocessing.mask(self.source.mask(case)))
+
+    def training_mask(self, name: str) -> Tensor:
+        """Return one mask as stored, (*S) uint8; with ``borders``, border pixels have the index after the last class."""
+        mask = self.mask(name)
+        if not self.borders:
+            return mask
+        return self._prepared("training mask", self._cases[name], lambda: self._with_border(self._cases[name], mask))
 
     def original_mask(self, name: str) -> Tensor:
         """Return one mask before resizing, (*S) uint8; do not modify it."""
@@ -185,6 +198,14 @@ class CaseStore:
                 f"{self.source.name}. Request one of those, or draw another split."
             )
         return self._cases[name]
+
+    def _with_border(self, case: Case, mask: Tensor) -> Tensor:
+        objects, _ = objects_of(self.source, case)
+        # The border has the same width at the working size, whatever the size of the image.
+        ids = self.preprocessing.ids(objects.labels).numpy()
+        # Resized by area, the mask can be a pixel larger or smaller than the ids, which are resized by nearest neighbor.
+        border = torch.from_numpy(border_of(np.where(mask.numpy() == 1, expand_labels(ids, 2), 0)))
+        return torch.where(border, torch.tensor(len(self.source.classes), dtype=mask.dtype), mask)
 
     def _prepare_image(self, case: Case, image: np.ndarray) -> Tensor:
         if image.ndim != self.source.spatial_dims + 1 or len(image) != self.source.channels:

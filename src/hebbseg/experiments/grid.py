@@ -27,7 +27,7 @@ OLD_SPELLING = {new: old for old, new in OLD_NAMES.items()}
 LATER_SETTINGS = (
     "preset", "rule_options", "network", "network_options", "layers", "folds_by", "patch_foreground", "window_blend", "epochs",
     "momentum", "unlabelled_pool", "pretrain_step", "pretrain_schedule", "pretrain_augment", "pretrain_max_batches",
-    "restore_norms", "images", "masks",
+    "restore_norms", "images", "masks", "select",
 )  # fmt: skip
 """Added after version 0.1."""
 
@@ -155,7 +155,7 @@ def _stage1(run: GridRun, recipe: Recipe) -> tuple[Stage1Fit, ...]:
     # Stage 1 depends neither on masks nor on settings of stage 2.
     facts = _identifying(settings, recipe, run.note["dataset"])
     of_stage2 = {OLD_SPELLING.get(name, name) for name, (section, _, _) in FLAT_NAMES.items() if section == "finetune"}
-    facts = {name: value for name, value in facts.items() if name not in of_stage2 | {"labelled"}}
+    facts = {name: value for name, value in facts.items() if name not in of_stage2 | {"labelled", "select"}}
     return tuple(
         Stage1Fit(
             key=f"{settings.pretrain.init}-{_hash(facts | {'network': [n, facts['network']] if 'network' in facts else n})}",

@@ -16,9 +16,10 @@ from hebbseg.evaluation.linear_probe import linear_probe
 from hebbseg.hebbian.diagnostics import as_dict
 from hebbseg.networks.unet import UNet
 from hebbseg.runs.context import RunContext
-from hebbseg.runs.dataset import Dataset, describe_split, draw_split
+from hebbseg.runs.dataset import Dataset, describe_split
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.planned import filled
+from hebbseg.runs.selection import draw_selected_split
 from hebbseg.runs.stages import Initialize
 from hebbseg.training.distributed import make_fabric
 
@@ -40,7 +41,7 @@ def probe(
     Writes run.json, split.json, pretrain.json and summary.json (see `hebbseg.experiments`) to ``out`` and returns the summary.
     """
     source = dataset.source
-    split = draw_split(settings, source)
+    split = draw_selected_split(settings, source, reporter)
     describe_split(split, source, reporter)
     folder = RunFolder(out)
     folder.begin(settings, split, resume=resume, plan=dataset.plan)

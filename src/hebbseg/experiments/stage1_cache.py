@@ -37,9 +37,9 @@ def fit_stage1(settings: Settings, network: int, folder: Path, *, dataset: Datas
     # Without masks: too few of them for a label regime is an error of the runs in that regime only.
     training = draw_split(settings.changed(labelled="0"), dataset.source).training
     fabric = make_fabric(settings)
-    classes = len(dataset.source.classes)
     with launched(fabric), interrupt_requests() as request:
         context = RunContext(settings, dataset, training, fabric)
+        classes = context.outputs
         files = RunFolder(folder, writes=fabric.global_rank == 0)
         checkpoint = files / "checkpoint.pt"
         state = load_checkpoint(checkpoint) if checkpoint.exists() else None
@@ -73,8 +73,8 @@ def cached_weights(folders: Sequence[Path]) -> Initialize:
                 "changed. Restore the data, or choose another output folder with -o."
             )
         if described.get("planned", _planned(context)) != _planned(context):
-            return context.initialize(len(context.source.classes), context.settings.run_seed + network * SEEDS_APART)
-        made = build_network(**context.network_options(len(context.source.classes))).to(context.fabric.device)
+            return context.initialize(context.outputs, context.settings.run_seed + network * SEEDS_APART)
+        made = build_network(**context.network_options(context.outputs)).to(context.fabric.device)
         made.load_state_dict(weights)
         report = json.loads(described["report"])
         diagnostics = {name: LayerDiagnostics(**numbers) for name, numbers in report["diagnostics"].items()}

@@ -159,13 +159,14 @@ def dataset_of(settings: Settings, *, folder: Path | None = None, any_regime: bo
     from hebbseg.runs.dataset import draw_split
     from hebbseg.runs.folder import RunFolder
     from hebbseg.runs.planned import filling, plan_run
+    from hebbseg.runs.selection import draw_selected_split
 
     source = _listed(_of_files(settings.data).model_copy(update={"size": "auto"}))
     if folder is not None and RunFolder(folder).has_run:
         plan = RunFolder(folder).plan()
     else:
         try:
-            split = draw_split(settings, source)
+            split = draw_selected_split(settings, source, Lines(sys.stderr))
         except HebbsegError:
             if not any_regime:
                 raise
@@ -179,7 +180,7 @@ def dataset_of(settings: Settings, *, folder: Path | None = None, any_regime: bo
 def _of_files(settings: DataSettings) -> DataSettings:
     """Return the settings that decoding depends on; the others have their defaults."""
     default = DataSettings(source=settings.source)
-    of_split = ("labelled", "protocol", "folds", "folds_by", "fold", "test", "split_seed")
+    of_split = ("labelled", "protocol", "folds", "folds_by", "fold", "test", "split_seed", "select")
     of_patches = ("patch", "patch_foreground", "window_blend")
     return settings.model_copy(update={name: getattr(default, name) for name in of_split + of_patches})
 

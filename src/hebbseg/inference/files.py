@@ -9,22 +9,26 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image as Pillow
-from torch import Tensor
 
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
 from hebbseg.data.io.formats import is_dicom, mask_suffix, read_image, stem_of, suffix_of, write_mask
 from hebbseg.data.io.image_file import Image
 from hebbseg.data.progress import Quiet, Reporter
+from hebbseg.data.resampling import resized_classes
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.archives import is_archive
 from hebbseg.data.sources.listing import subfolders, visible
 from hebbseg.errors import HebbsegError
+from hebbseg.inference.ensemble import check_ensemble, mean_probabilities
 from hebbseg.inference.large_tiff import is_large, predict_large, preview
+from hebbseg.inference.object_files import ObjectFiles
+from hebbseg.inference.objects import merged_border
 from hebbseg.inference.overlap import overlapped
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import uncertainty
 
+PNG_LEVEL = 1  # of overlays and uncertainty maps: the fastest; a higher one would take most of the time
 # Uncertainty maps are written like masks: level i of 255 is "class" i.
 LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
 
@@ -81,14 +85,21 @@ def plan(
     *,
     overlays: bool = True,
     uncertainty_maps: bool = True,
+    objects: ObjectFiles | None = None,
     overwrite: bool = False,
 ) -> list[Targets]:
-    """Return the output paths. Raises, before anything is written, if a file would be overwritten."""
-    targets = [_targets(segmenters, each, out, overlays, uncertainty_maps) for each in inputs]
+    """Return the output paths. Raises, before anything is written, if a file would be overwritten.
+
+    Args:
+        objects: has further output paths; images are then not streamed.
+    """
+    streams = objects is None
+    targets = [_targets(segmenters, each, out, overlays, uncertainty_maps, streams) for each in inputs]
     originals = {path.resolve() for each in inputs for path in each.files}
     taken: dict[Path, Input] = {}
     for each, target in zip(inputs, targets, strict=True):
-        for path in filter(None, (target.mask, target.overlay, target.uncertainty)):
+        of_objects = objects.targets(each.name, each.suffix) if objects else ()
+        for path in filter(None, (target.mask, target.overlay, target.uncertainty, *of_objects)):
             if path.resolve() in originals:
                 raise HebbsegError(f"{path} is an input image and would be overwritten by a mask. Choose another -o.")
             if path in taken:
@@ -97,7 +108,7 @@ def plan(
                     "write them to different folders."
                 )
             taken[path] = each
-    existing = [path for path in taken if path.exists()]
+    existing = [path for path in (*taken, *(objects.tables if objects else ())) if path.exists()]
     if existing and not overwrite:
         raise HebbsegError(
             f"{out} already contains {len(existing)} of the results, first {existing[0]}. Choose another -o, or pass "
@@ -107,7 +118,12 @@ def plan(
 
 
 def predict_files(
-    segmenters: Sequence[Predictor], inputs: Sequence[Input], targets: Sequence[Targets], *, reporter: Reporter | None = None
+    segmenters: Sequence[Predictor],
+    inputs: Sequence[Input],
+    targets: Sequence[Targets],
+    *,
+    objects: ObjectFiles | None = None,
+    reporter: Reporter | None = None,
 ) -> Outcome:
     """Predict every image with the mean of all segmenters; a failed image does not stop the others.
 
@@ -122,7 +138,7 @@ def predict_files(
         jobs,
         read=lambda job: None if job[1].streamed else job[0].read(),
         compute=lambda job, image: _compute(segmenters, *job, image, reporter),
-        write=lambda job, ready: _write(job[1], ready, segmenters[0].classes),
+        write=lambda job, ready: _write(*job, ready, segmenters[0], objects),
     )
     with closing(outcomes):
         for done, ((each, _), outcome) in enumerate(zip(jobs, outcomes, strict=True), start=1):
@@ -136,33 +152,16 @@ def predict_files(
     return Outcome(masks=tuple(masks), failures=tuple(failures))
 
 
-def check_ensemble(segmenters: Sequence[Predictor]) -> None:
-    """Raise unless all segmenters have the same classes, spatial dimensions and order of axes."""
-    first = segmenters[0]
-    for other in segmenters[1:]:
-        for what, a, b in (
-            ("classes", _classes(first), _classes(other)),
-            ("spatial dimensions", first.spatial_dims, other.spatial_dims),
-            ("order of axes", first.axes, other.axes),
-        ):
-            if a != b:
-                raise HebbsegError(f"The models of an ensemble differ in {what}: {a} and {b}. Choose models that agree.")
-
-
-def mean_probabilities(segmenters: Sequence[Predictor], image: Image) -> Tensor:
-    """Return the mean over segmenters, (K, *S)."""
-    total = segmenters[0].probabilities_of_file(image.array, image.axes)
-    for segmenter in segmenters[1:]:
-        total += segmenter.probabilities_of_file(image.array, image.axes)
-    return total / len(segmenters)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Predicted:
-    """What is written for one image; a streamed one is written already, but for its overlay, the ``picture``."""
+    """What is written for one image; a streamed one is written already, but for its overlay, the ``picture``.
+
+    ``outputs`` are class probabilities (K, *S), with the border as last class if the models have learned it.
+    """
 
     image: Image | None = None
     indices: np.ndarray | None = None
+    outputs: np.ndarray | None = None
     levels: np.ndarray | None = None
     picture: np.ndarray | None = None
 
@@ -179,18 +178,21 @@ def _compute(
             report=lambda done, total: reporter.step(each.name, done, total, {}),
         )
         return _Predicted(picture=picture)
-    probabilities = mean_probabilities(segmenters, image)
+    outputs = mean_probabilities([segmenter.with_border_class for segmenter in segmenters], image)
+    probabilities = merged_border(outputs) if segmenters[0].borders else outputs
     levels = None if target.uncertainty is None else (uncertainty(probabilities) * 255).round().byte().numpy()
-    return _Predicted(image=image, indices=probabilities.argmax(0).numpy().astype(np.uint8), levels=levels)
+    indices = resized_classes(probabilities, probabilities.shape[1:]).numpy()  # faster than argmax over the first axis
+    return _Predicted(image=image, indices=indices, outputs=outputs.numpy(), levels=levels)
 
 
-def _write(target: Targets, ready: _Predicted, classes: Sequence[ClassInfo]) -> Path:
+def _write(each: Input, target: Targets, ready: _Predicted, segmenter: Predictor, objects: ObjectFiles | None) -> Path:
     picture = ready.picture
-    if ready.image is not None and ready.indices is not None:
+    if ready.image is not None and ready.indices is not None and ready.outputs is not None:
+        labels = objects.write(each.name, each.suffix, ready.image, ready.outputs, segmenter) if objects else ready.indices
         if target.uncertainty is not None and ready.levels is not None:
             _write_uncertainty(target.uncertainty, ready.levels, ready.image)
-        picture = preview(ready.image, ready.indices) if target.overlay is not None else None
-        write_mask(target.mask, ready.indices, ready.image, classes)
+        picture = preview(ready.image, labels) if target.overlay is not None else None
+        write_mask(target.mask, ready.indices, ready.image, segmenter.classes)
     if target.overlay is not None and picture is not None:
         _write_png(target.overlay, picture)
     return target.mask
@@ -203,9 +205,11 @@ def _write_uncertainty(path: Path, levels: np.ndarray, image: Image) -> None:
         write_mask(path, levels, image, LEVELS)
 
 
-def _targets(segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool) -> Targets:
+def _targets(
+    segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool, streams: bool
+) -> Targets:
     try:
-        streamed = len(each.files) == 1 and is_large(each.files[0], segmenters)
+        streamed = streams and len(each.files) == 1 and is_large(each.files[0], segmenters)
     except HebbsegError:
         streamed = False  # damaged: reading it reports the error
     # A PNG cannot contain a volume and cannot be written in tiles.
@@ -220,7 +224,7 @@ def _targets(segmenters: Sequence[Predictor], each: Input, out: Path, overlays: 
 
 def _write_png(path: Path, picture: np.ndarray) -> None:
     with replacing(path) as temporary:
-        Pillow.fromarray(picture).save(temporary)
+        Pillow.fromarray(picture).save(temporary, compress_level=PNG_LEVEL)
 
 
 def _is_one_image(path: Path) -> bool:
@@ -278,7 +282,3 @@ def _are_results(case: Case, spec: str, results: Path | None) -> bool:
 
 def _shown(each: Input) -> str:
     return str(each.files[0]) if each.files else each.name
-
-
-def _classes(segmenter: Predictor) -> list[tuple[str, object]]:
-    return [(info.name, info.value) for info in segmenter.classes]

@@ -63,7 +63,7 @@ def predict_large(
 
         classes, levels = mapped("classes"), None if uncertainty is None else mapped("uncertainty")
         predict_streaming(
-            [segmenter.network for segmenter in segmenters],
+            [segmenter.class_network for segmenter in segmenters],
             image.array,
             classes,
             window=first.window,
@@ -86,7 +86,7 @@ def classes_of_large(segmenter: Predictor, path: Path) -> np.ndarray:
     assert image is not None and segmenter.window is not None
     classes = np.zeros(image.shape, np.uint8)
     predict_streaming(
-        segmenter.network,
+        segmenter.class_network,
         image.array,
         classes,
         window=segmenter.window,

@@ -70,6 +70,7 @@ class ModelDescription(Section):
     tta: Tta
     blend: Blend = "gaussian"
     axes: Axes = "stored"
+    borders: bool = False
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], *, trust: bool) -> Self:
@@ -104,7 +105,7 @@ class ModelDescription(Section):
         return tuple(ClassInfo(**info.model_dump()) for info in self.classes)
 
     def _check_sizes(self, network: _Network) -> None:
-        if [info.index for info in self.classes] != list(range(network.out_channels)):
+        if [info.index for info in self.classes] != list(range(network.out_channels - self.borders)):
             raise HebbsegError(
                 f"the model has {network.out_channels} outputs, but its classes have the indices "
                 f"{[info.index for info in self.classes]}. Use an intact copy, or train the model again."

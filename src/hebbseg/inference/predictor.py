@@ -1,7 +1,7 @@
 """A trained network with its preprocessing and classes."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -13,10 +13,12 @@ from hebbseg import __version__
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import match_axes, read_image
 from hebbseg.data.io.image_file import Axes, user_values
+from hebbseg.data.labels.instances import Objects
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.resampling import resized_classes, resized_probabilities
 from hebbseg.errors import FileError, HebbsegError, explaining
 from hebbseg.inference.model_description import ModelDescription, Tta
+from hebbseg.inference.objects import MergedBorder, ObjectOptions, find_objects
 from hebbseg.inference.sliding_window import predict_probabilities
 from hebbseg.inference.streaming import Blend
 from hebbseg.networks.factory import as_described, build_network, declared_shapes
@@ -39,6 +41,8 @@ class Predictor:
         blend: weight of a window's pixels where windows overlap.
         axes: order of axes of the training files; other files are transposed to it, and their masks back. "stored"
             disables this.
+        borders: the network has one more output than there are classes, the border of objects. It counts as foreground,
+            except in `objects`.
     """
 
     network: nn.Module
@@ -49,6 +53,7 @@ class Predictor:
     tta: Tta = "none"
     blend: Blend = "gaussian"
     axes: Axes = "stored"
+    borders: bool = False
 
     @property
     def spatial_dims(self) -> int:
@@ -81,6 +86,28 @@ class Predictor:
         one = np.asarray(image) if isinstance(image, list | tuple) else image
         return user_values(self.probabilities(one).argmax(0).numpy(), self.classes)
 
+    def objects(self, image: Image, method: str = "components", *, min_size: int = 0, fill_holes: bool = True) -> Objects:
+        """Return the numbered objects of an image, at its size; see `hebbseg.inference.objects.ObjectOptions`."""
+        options = ObjectOptions(method=method, min_size=min_size, fill_holes=fill_holes)
+        if not isinstance(image, str | Path):
+            return find_objects(self.with_border_class.probabilities(image).numpy(), options, borders=self.borders)
+        file = read_image(image)
+        probabilities = self.with_border_class.probabilities_of_file(file.array, file.axes)
+        return find_objects(probabilities.numpy(), options, borders=self.borders, spacing=file.spacing_mm)
+
+    @property
+    def with_border_class(self) -> Self:
+        """The same predictor, whose last class is the border if it has learned one."""
+        if not self.borders:
+            return self
+        border = ClassInfo(index=len(self.classes), value=len(self.classes), name="border")
+        return replace(self, borders=False, classes=(*self.classes, border))
+
+    @property
+    def class_network(self) -> nn.Module:
+        """The network with one output per class."""
+        return MergedBorder(self.network) if self.borders else self.network
+
     def probabilities(self, image: Image) -> Tensor:
         """Return class probabilities (K, *S) at the size of the image.
 
@@ -110,7 +137,7 @@ class Predictor:
     def probabilities_of_preprocessed(self, image: Tensor) -> Tensor:
         """Like `probabilities`, for a preprocessed image (C, *S)."""
         tta = False if self.tta == "none" else self.tta
-        return predict_probabilities(self.network, image, window=self.window, blend=self.blend, tta=tta, batch=4)
+        return predict_probabilities(self.class_network, image, window=self.window, blend=self.blend, tta=tta, batch=4)
 
     def classes_of_preprocessed(self, image: Tensor, size: Sequence[int]) -> np.ndarray:
         """Return class indices (*size) uint8 of a preprocessed image (C, *S), the argmax of the probabilities at this size."""
@@ -150,6 +177,7 @@ class Predictor:
             tta=described.tta,
             blend=described.blend,
             axes=described.axes,
+            borders=described.borders,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -162,6 +190,7 @@ class Predictor:
             "tta": self.tta,
             "blend": self.blend,
             "axes": self.axes,
+            "borders": self.borders,
         }
 
     def as_channels(self, array: np.ndarray) -> np.ndarray:

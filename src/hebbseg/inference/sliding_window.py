@@ -12,6 +12,7 @@ from monai.inferers import sliding_window_inference
 from torch import Tensor, nn
 
 from hebbseg.data.patches import cut
+from hebbseg.data.resampling import resized_classes
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.inference.streaming import ArrayLike, Blend, Tiling, release_pages, stream
 from hebbseg.networks.modes import modes_kept
@@ -98,7 +99,7 @@ def predict_streaming(
     tiling = Tiling.over(size, window=window, overlap=overlap, blend=blend, batch=batch)
     with _evaluating(network) as networks:
         for rows, probabilities in stream(tiling, image, _predictor(networks, tta, tiling.requested), prepare, progress):
-            classes_out[rows] = probabilities.argmax(dim=0).to(torch.uint8).numpy()
+            classes_out[rows] = resized_classes(probabilities, probabilities.shape[1:]).numpy()
             if uncertainty_out is not None:
                 entropy = uncertainty(probabilities).numpy()
                 integers = uncertainty_out.dtype.kind in "iu"

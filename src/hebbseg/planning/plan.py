@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from hebbseg.config import AUTO_BATCH, Settings
+from hebbseg.config import AUTO_BATCH, PRETRAIN_BATCH, Settings
 from hebbseg.config.fields import Section
 from hebbseg.data.patches import PATCH_3D
 from hebbseg.networks.factory import UNET
@@ -12,6 +12,7 @@ from hebbseg.planning.fingerprint import Fingerprint
 from hebbseg.planning.round_trip import LEAST_DICE, MULTIPLE, SHORT_SIDES, candidate_sizes
 
 PATCH_2D = (256, 256)
+VOXELS_CPU = 48**3  # a patch of 96x96x80 takes over ten seconds per update on a core
 WHOLE_PIXELS = 2**17  # larger images are trained in patches
 SIZE_RATIO = 3.0  # images that differ more in size are not resized to one size
 DEEPEST = 4  # pixels along a side of the deepest feature map
@@ -61,13 +62,14 @@ class Plan(Section):
                 yield name, text, choice.reason
 
 
-def make_plan(settings: Settings, found: Fingerprint, *, precision: str) -> Plan:
+def make_plan(settings: Settings, found: Fingerprint, *, precision: str, gpu: bool = False) -> Plan:
     """Return the plan of a run.
 
     Args:
         precision: what the setting ``precision`` stands for on this machine.
+        gpu: a GPU is used, so volumes are trained in larger patches.
     """
-    size, patch = _size_and_patch(settings, found)
+    size, patch = _size_and_patch(settings, found, prod(PATCH_3D) if gpu else VOXELS_CPU)
     working = _working_size(size, patch, found)
     choices = {
         "size": size,
@@ -85,7 +87,7 @@ def make_plan(settings: Settings, found: Fingerprint, *, precision: str) -> Plan
     return Plan(fingerprint=found, choices=choices)
 
 
-def _size_and_patch(settings: Settings, found: Fingerprint) -> tuple[Choice, Choice]:
+def _size_and_patch(settings: Settings, found: Fingerprint, voxels: int) -> tuple[Choice, Choice]:
     data, dims = settings.data, found.spatial_dims
     if isinstance(data.size, tuple) or data.size == "native":
         size = Choice(value=_for_all_axes(data.size, dims), reason=GIVEN, given=True)
@@ -97,7 +99,7 @@ def _size_and_patch(settings: Settings, found: Fingerprint) -> tuple[Choice, Cho
         size = _size_2d(found, patches=data.patch != "none")
     if data.patch != "auto":
         return size, Choice(value=_for_all_axes(data.patch, dims), reason=GIVEN, given=True)
-    return size, _patch(size, found)
+    return size, _patch(size, found, voxels)
 
 
 def _size_2d(found: Fingerprint, *, patches: bool) -> Choice:
@@ -128,11 +130,14 @@ def _size_2d(found: Fingerprint, *, patches: bool) -> Choice:
     return Choice(value=last.size, reason=f"{lost}, but patch=none")
 
 
-def _patch(size: Choice, found: Fingerprint) -> Choice:
+def _patch(size: Choice, found: Fingerprint, voxels: int) -> Choice:
     if found.spatial_dims == 3:
         whole = found.median_size if size.value == "native" else size.value
         assert isinstance(whole, tuple)
-        patch = tuple(min(wanted, int(side)) for wanted, side in zip(PATCH_3D, whole, strict=True))
+        largest = tuple(min(wanted, int(side)) for wanted, side in zip(PATCH_3D, whole, strict=True))
+        patch = _within(largest, voxels)
+        if patch != largest:
+            return Choice(value=patch, reason=f"volumes are trained in patches of at most {voxels:,} voxels without a GPU")
         limited = "" if patch == PATCH_3D else ", limited to the median size"
         return Choice(value=patch, reason=f"volumes are trained in patches of {_times(PATCH_3D)}{limited}")
     if isinstance(size.value, tuple):
@@ -146,6 +151,15 @@ def _patch(size: Choice, found: Fingerprint) -> Choice:
     patch = tuple(_multiple(min(wanted, side)) for wanted, side in zip(PATCH_2D, found.median_size, strict=True))
     limited = "" if patch == PATCH_2D else f" (at most {_times(PATCH_2D)}, limited to the median size)"
     return Choice(value=patch, reason=f"images that are not resized are trained in patches{limited}")
+
+
+def _within(sides: Sequence[int], voxels: int) -> tuple[int, ...]:
+    """Return the sides, the longer ones shortened to about the same multiple of 8 so that their product is within a limit."""
+    kept: dict[int, int] = {}
+    for axis in sorted(range(len(sides)), key=sides.__getitem__):
+        equal = (voxels // prod(kept.values())) ** (1 / (len(sides) - len(kept))) + 1e-6
+        kept[axis] = sides[axis] if sides[axis] <= equal else max(8, int(equal) // 8 * 8)
+    return tuple(kept[axis] for axis in range(len(sides)))
 
 
 def _working_size(size: Choice, patch: Choice, found: Fingerprint) -> tuple[int, ...]:
@@ -190,12 +204,17 @@ def _batches(settings: Settings, found: Fingerprint, working: Sequence[int]) -> 
     given = {
         "labelled_batch": settings.finetune.labelled_batch,
         "unlabelled_batch": settings.finetune.unlabelled_batch,
-        "pretrain_batch": settings.pretrain.batch,
     }
-    return {
+    choices = {
         name: Choice(value=batch, reason=reason) if value == "auto" else Choice(value=value, reason=GIVEN, given=True)
         for name, value in given.items()
     }
+    stage1 = settings.pretrain.batch
+    if stage1 != "auto":
+        return choices | {"pretrain_batch": Choice(value=stage1, reason=GIVEN, given=True)}
+    most = PRETRAIN_BATCH[found.spatial_dims]
+    value = max(FEWEST, min(most, most * PIXELS[found.spatial_dims] // pixels))
+    return choices | {"pretrain_batch": Choice(value=value, reason="as for stage 2, without gradients")}
 
 
 def _updates(settings: Settings) -> Choice:

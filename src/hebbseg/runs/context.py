@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from typing import Any, Literal
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from hebbseg.config import AUTO_BATCH, AugmentName, Settings
+from hebbseg.config import AUTO_BATCH, PRETRAIN_BATCH, AugmentName, Settings
 from hebbseg.data.augment.geometry import Geometry
 from hebbseg.data.augment.views import MILD, Augment
 from hebbseg.data.batches import Batches
@@ -66,7 +67,7 @@ class RunContext:
             seed=seed,
             labelled_batch=self._batch(finetune.labelled_batch),
             unlabelled_batch=self._batch(finetune.unlabelled_batch) if unlabelled else 0,
-            image_batch=self._batch(self.settings.pretrain.batch),
+            image_batch=self._batch(self.settings.pretrain.batch, PRETRAIN_BATCH),
             pool=finetune.unlabelled_pool,
             augment=self.augment if augment is None else make_augment(augment, self.source.spatial_dims),
             patch=self.patch,
@@ -74,8 +75,8 @@ class RunContext:
             prefetch=self.fabric.device.type != "cpu",
         )
 
-    def _batch(self, size: int | Literal["auto"]) -> int:
-        return AUTO_BATCH[self.source.spatial_dims] if size == "auto" else size
+    def _batch(self, size: int | Literal["auto"], auto: Mapping[int, int] = AUTO_BATCH) -> int:
+        return auto[self.source.spatial_dims] if size == "auto" else size
 
     def network_options(self, classes: int) -> dict[str, Any]:
         return network_options(self.settings, self.source, classes)
@@ -127,10 +128,15 @@ class RunContext:
         )
         return network, initialize_network(settings.init, network, context)
 
+    @property
+    def outputs(self) -> int:
+        """Number of outputs of the network: the classes, and the border of objects."""
+        return len(self.source.classes) + self.settings.data.borders
+
     def predictor(self, network: nn.Module) -> Predictor:
         return Predictor(
             network=network,
-            network_options=self.network_options(len(self.source.classes)),
+            network_options=self.network_options(self.outputs),
             preprocessing=self.store.preprocessing,
             classes=self.source.classes,
             # As large as the training patches; None predicts whole images.
@@ -138,6 +144,7 @@ class RunContext:
             tta=self.settings.finetune.tta,
             blend=self.settings.data.window_blend,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
+            borders=self.settings.data.borders,
         )
 
 

@@ -10,7 +10,7 @@ from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.progress import Reporter
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
-from hebbseg.data.splits.split import Split, make_split
+from hebbseg.data.splits.split import RANDOM, Selection, Split, make_split
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
 from hebbseg.planning.plan import Plan
@@ -56,6 +56,7 @@ def decode_cases(
         preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
+        borders=settings.borders,
         originals=originals,
     )
     if not isinstance(listed, FileSource):  # generated images need no check
@@ -88,7 +89,8 @@ def open_dataset(settings: DataSettings, reporter: Reporter, *, originals: bool 
     return decode_cases(listed, settings, reporter, originals=kept)
 
 
-def draw_split(settings: Settings, source: Source) -> Split:
+def draw_split(settings: Settings, source: Source, selection: Selection | None = None) -> Split:
+    """Draw the split of the settings, with the labelled cases of ``selection``; None: drawn at random."""
     data = settings.data
     return make_split(
         source,
@@ -99,6 +101,7 @@ def draw_split(settings: Settings, source: Source) -> Split:
         fold=data.fold,
         folds_by=data.folds_by,
         test=data.test if data.test in ("auto", "official") else _share(data.test),
+        selection=selection,
     )
 
 
@@ -108,6 +111,8 @@ def describe_split(split: Split, source: Source, reporter: Reporter) -> None:
         f"{source.name}: {len(training.labelled)} labelled and {len(training.unlabelled)} unlabelled training images, "
         f"{len(training.validation)} for validation, {len(split.test)} for testing"
     )
+    if split.provenance.select != RANDOM:
+        reporter.say(f"labelled images chosen by {split.provenance.select}, not at random")
     for note in split.provenance.notes:
         reporter.say(f"note: {note}")
 

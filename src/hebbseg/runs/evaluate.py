@@ -19,7 +19,9 @@ from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import Grid, evaluate
 from hebbseg.inference.large_tiff import classes_of_large, is_large
+from hebbseg.inference.objects import ObjectOptions
 from hebbseg.inference.predictor import Predictor
+from hebbseg.runs.evaluate_objects import TABLE, measure_objects
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.provenance import describe_overlap
@@ -55,12 +57,17 @@ def chosen_cases(source: Source, *, split: Path | None = None, subset: str | Non
     return sorted(case.id for case in masked)
 
 
-def fitting_source(source: Source, segmenter: Predictor) -> Source:
-    """Return the source with the model's axis order and channels. Raises if its dimensions or classes differ."""
+def fitting_source(source: Source, segmenter: Predictor, *, masks: bool = True) -> Source:
+    """Return the source with the model's axis order and channels. Raises if its dimensions or classes differ.
+
+    Args:
+        masks: False does not compare the classes, which can open every mask.
+    """
     dims = segmenter.spatial_dims
     if source.spatial_dims != dims:
         raise HebbsegError(f"{source.name} is {source.spatial_dims}D and the model {dims}D. Pass {dims}D data.")
-    _check_classes(source.classes, segmenter.classes, source.name)
+    if masks:
+        _check_classes(source.classes, segmenter.classes, source.name)
     if isinstance(source, FileSource) and "stored" not in (source.axes, segmenter.axes):
         source = _turned(source, segmenter.axes)
     return source if source.channels == segmenter.in_channels else _OtherChannels(source, segmenter)
@@ -88,7 +95,7 @@ def results_folder(name: str, out: Path | None, *, overwrite: bool = False) -> P
         refuse_unwritable(Path())
         names = chain([stem], (f"{stem}-{number}" for number in count(2)))
         return next(path for path in map(Path, names) if not path.exists())
-    taken = [out / file for file in ("metrics.csv", "summary.json", "worst.png") if (out / file).exists()]
+    taken = [out / file for file in ("metrics.csv", "summary.json", "worst.png", TABLE) if (out / file).exists()]
     if taken and not overwrite:
         raise HebbsegError(f"{taken[0]} already exists. Choose another -o, or pass --overwrite. Nothing was written.")
     return out
@@ -103,8 +110,13 @@ def measure(
     grid: Grid = "original",
     reporter: Reporter,
     warning: str | None = None,
+    objects: ObjectOptions | None = None,
 ) -> dict[str, Any]:
-    """Evaluate the cases, write ``metrics.csv``, ``summary.json`` and ``worst.png``, and return the summary; see `evaluate`."""
+    """Evaluate the cases, write ``metrics.csv``, ``summary.json`` and ``worst.png``, and return the summary; see `evaluate`.
+
+    Args:
+        objects: also compute metrics of objects found in this way; written to ``object_metrics.csv``.
+    """
     worst: list[Shown] = []
     classes = len(source.classes)
 
@@ -124,6 +136,8 @@ def measure(
     )
     if warning is not None:
         summary["warning"] = warning
+    if objects is not None:
+        summary["objects"] = measure_objects(segmenter, source, cases, folder, objects, reporter=reporter)
     RunFolder(folder).save_rows("metrics.csv", rows)
     draw_cases(source, worst, folder / "worst.png", "Worst cases")
     write_json(folder / "summary.json", summary)
@@ -196,3 +210,7 @@ class _OtherChannels:
 
     def mask(self, case: Case) -> np.ndarray:
         return self._source.mask(case)
+
+    def instances(self, case: Case) -> np.ndarray | None:
+        instances = getattr(self._source, "instances", None)
+        return None if instances is None else instances(case)

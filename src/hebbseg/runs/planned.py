@@ -12,7 +12,7 @@ from hebbseg.planning.fingerprint import take_fingerprint
 from hebbseg.planning.plan import Plan, make_plan
 from hebbseg.runs.dataset import Dataset
 from hebbseg.runs.folder import RunFolder
-from hebbseg.training.distributed import resolved_precision
+from hebbseg.training.distributed import resolved_precision, uses_gpu
 
 Fill = Callable[[Settings], Settings]
 """Replaces settings that follow from the data (``auto``) by their values."""
@@ -27,7 +27,9 @@ def plan_run(settings: Settings, source: Source, split: Split, *, masks: bool = 
     data = settings.data
     open_size = data.size == "auto" and not isinstance(data.patch, tuple)
     found = take_fingerprint(source, split.training, test=len(split.test), masks=masks, sizes=open_size)
-    return make_plan(settings, found, precision=resolved_precision(settings.finetune.precision, settings.hardware.accelerator))
+    accelerator = settings.hardware.accelerator
+    precision = resolved_precision(settings.finetune.precision, accelerator)
+    return make_plan(settings, found, precision=precision, gpu=uses_gpu(accelerator))
 
 
 def planned(

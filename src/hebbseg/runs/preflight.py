@@ -143,8 +143,14 @@ def require_labelled(settings: Settings, split: Split) -> None:
 
 
 def require_annotated(dataset: Dataset, split: Split) -> None:
-    """Raise if resizing has removed every annotated pixel of a mask that the run uses."""
+    """Raise if resizing has removed every annotated pixel of a mask that the run uses, or if borders would be guessed."""
     training = split.training
+    partial = [name for name in training.labelled if dataset.store.annotated(name) is not None]
+    if dataset.store.borders and partial:
+        raise HebbsegError(
+            f"borders: the masks of {len(partial)} labelled case(s), such as {partial[0]!r}, are not annotated everywhere, so "
+            "the outlines of their objects are unknown. Remove --borders, or annotate these masks fully."
+        )
     for role, names in (("labelled", training.labelled), ("validation", training.validation)):
         points = {name: dataset.store.annotated(name) for name in names}
         lost = [name for name, found in points.items() if found is not None and not len(found)]
@@ -158,6 +164,11 @@ def require_annotated(dataset: Dataset, split: Split) -> None:
 
 
 def require_classes(settings: Settings, source: Source) -> None:
+    if settings.data.borders and len(source.classes) > 2:
+        raise HebbsegError(
+            f"--borders: the masks of {settings.data.source} have {len(source.classes) - 1} foreground classes, but borders "
+            "can be learned for one class of objects only. Remove --borders, or pass --instances if the values number objects."
+        )
     if len(source.classes) < 2:
         only = source.classes[0]
         raise HebbsegError(

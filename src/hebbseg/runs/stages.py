@@ -75,7 +75,7 @@ def train_stages(
         the predictor, the history, and ``updates_done``, ``updates_planned`` and ``stopped_by``.
     """
     budget = limit_stage1(context, folder, test_cases, reporter)
-    settings, classes = context.settings, len(context.source.classes)
+    settings, classes = context.settings, context.outputs
     resumed = state["history"] if state is not None and state["stage"] == "fit" else None
 
     def initialized(number: int) -> tuple[nn.Module, Initialized]:
@@ -130,7 +130,7 @@ def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, fir
     if folder.writes and first.diagnostics:
         write_json(folder / "pretrain.json", as_dict(first.diagnostics))
     if folder.writes:
-        described = {"network": context.network_options(len(context.source.classes))}
+        described = {"network": context.network_options(context.outputs)}
         save_model(folder / "pretrained.safetensors", network.state_dict(), described)
 
 

@@ -26,10 +26,12 @@ from hebbseg.runs.pictures import Shown, draw_cases
 from hebbseg.training.loop import fit
 from hebbseg.training.session import Row, Session
 
+BATCHES = 3  # of stage 1
 UPDATES = 7  # of stage 2, spread over the whole of its schedule; the first is a warm-up
 LONGEST_S = 60.0  # of measuring stage 2
-CASES = 2  # predicted, evaluated and drawn
-DRAWINGS = 7  # the test cases in figures/test.png, and the training curves
+CASES = 2  # predicted and evaluated
+QUICK_S = 1.0  # a case that takes longer is not measured twice
+DRAWN = 6  # test cases in figures/test.png
 SPARE = 1.1  # the test is allowed more time than measured
 
 
@@ -78,35 +80,39 @@ def time_stage1(context: RunContext, images: int, *, enough_s: float = 0.0) -> S
     rounds = rounds_of_stage1(context, images)
     if not rounds:
         return Stage1Time(rounds=rounds)
+    per_epoch = math.ceil(len(context.training.images) / context.batches(seed=0).image_batch)
+    several = min(BATCHES, per_epoch)
+    first = _seconds_of_stage1(context, several)  # with the warm-up, so that the time of a batch is an upper bound
+    if first / several * rounds <= enough_s or several == 1:
+        return Stage1Time(round_s=first / several, rounds=rounds)
+    one = _seconds_of_stage1(context, 1)
+    round_s = max((first - one) / (several - 1), 0.05 * one)
+    return Stage1Time(fixed_s=max(0.0, one - round_s), round_s=round_s, rounds=rounds)
+
+
+def _seconds_of_stage1(context: RunContext, batches: int) -> float:
+    """Return the seconds of stage 1 with this many batches per layer, on a network that is not used further."""
     kept = context.settings
-    elapsed = []
+    short = kept.pretrain.model_copy(update={"epochs": 1, "max_batches": batches, "settle": 0.0})
     try:
-        for batches in (1, 1, 3):  # the first is a warm-up
-            short = kept.pretrain.model_copy(update={"epochs": 1, "max_batches": batches, "settle": 0.0})
-            context.settings = kept.model_copy(update={"pretrain": short})
-            with torch.random.fork_rng(devices=[]):
-                elapsed.append(_seconds(lambda: context.initialize(2, kept.run_seed)))
-            if elapsed[-1] * rounds <= enough_s:
-                return Stage1Time(round_s=elapsed[-1], rounds=rounds)
+        context.settings = kept.model_copy(update={"pretrain": short})
+        with torch.random.fork_rng(devices=[]):
+            return _seconds(lambda: context.initialize(2, kept.run_seed))
     finally:
         context.settings = kept
-    # An epoch has no more batches than the data: with very few images, the longer measurement has as many as the shorter.
-    more = min(3, max(1, math.ceil(len(context.training.images) / context.batches(seed=0).image_batch))) - 1
-    round_s = (elapsed[2] - elapsed[1]) / more if more else elapsed[1]
-    round_s = min(max(round_s, 0.05 * elapsed[1]), elapsed[1])
-    return Stage1Time(fixed_s=elapsed[1] - round_s, round_s=round_s, rounds=rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationTime:
-    """Seconds to predict and evaluate a test case, and to draw the figures of a run."""
+    """Seconds to predict and evaluate a test case, and to draw one."""
 
     case_s: float
-    figures_s: float
+    drawing_s: float
 
     def of(self, cases: int) -> float:
-        """Return the seconds of testing this many cases, with a reserve."""
-        return SPARE * (self.case_s * cases + self.figures_s) if cases else 0.0
+        """Return the seconds of testing this many cases and drawing the figures, with a reserve."""
+        figures_s = self.drawing_s * (min(cases, DRAWN) + 1)  # and the training curves
+        return SPARE * (self.case_s * cases + figures_s) if cases else 0.0
 
 
 def time_test(context: RunContext) -> EvaluationTime:
@@ -121,11 +127,12 @@ def time_test(context: RunContext) -> EvaluationTime:
     def draw(path: Path) -> None:
         draw_cases(source, shown, path, "Time")
 
-    evaluate(predictor, source, ids[:1], store=context.store)  # decodes the images
-    case_s = _seconds(lambda: evaluate(predictor, source, ids, store=context.store, look=look)) / len(ids)
+    context.store.images(ids[:1]), context.store.masks(ids[:1])  # decoded before
+    case_s = _seconds(lambda: evaluate(predictor, source, ids[:1], store=context.store, look=look))
+    if case_s < QUICK_S and len(ids) > 1:  # the first case has the warm-up
+        case_s = _seconds(lambda: evaluate(predictor, source, ids[1:], store=context.store))
     with tempfile.TemporaryDirectory() as folder:
-        drawing_s = _seconds(lambda: draw(Path(folder) / "test.png")) / len(ids)
-    return EvaluationTime(case_s=case_s, figures_s=DRAWINGS * drawing_s)
+        return EvaluationTime(case_s=case_s, drawing_s=_seconds(lambda: draw(Path(folder) / "test.png")))
 
 
 class _Enough(Exception):
@@ -166,7 +173,7 @@ def few_cases(training: TrainingCases, *, labelled: int = 8, unlabelled: int = 8
 
 
 def _network(context: RunContext) -> nn.Module:
-    options = context.network_options(len(context.source.classes))
+    options = context.network_options(context.outputs)
     return build_network(**options, seed=context.settings.run_seed).to(context.fabric.device)
 
 

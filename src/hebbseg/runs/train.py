@@ -22,7 +22,7 @@ from hebbseg.planning.plan import Plan
 from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
 from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
-from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, draw_split, list_cases
+from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, list_cases
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.lock import exclusive
 from hebbseg.runs.pictures import Shown, draw_cases, shown
@@ -36,6 +36,7 @@ from hebbseg.runs.preflight import (
     require_labelled,
 )
 from hebbseg.runs.provenance import overlap_warning
+from hebbseg.runs.selection import draw_selected_split
 from hebbseg.runs.stages import Initialize, stage1_session, train_stages
 from hebbseg.training.distributed import launched, make_fabric
 from hebbseg.training.interrupt import Interrupted, Request, interrupt_requests
@@ -136,15 +137,16 @@ def _data(
     """Return the cases, decoded once at the planned size, their split, the plan, and what replaces ``auto`` by its values."""
     if dataset is None:
         listed = list_cases(settings.data)
-        split = check_listed(settings, listed, labelled=masks)
+        check_listed(settings, listed, labelled=masks)
+        split = draw_selected_split(settings, listed, reporter)
         fill, plan = planned(settings, listed, split, folder, masks=masks)
         check_planned(fill(settings), listed)
         tested = split.test if masks and settings.finetune.metrics_grid == "original" else ()
         dataset = decode_cases(listed, fill(settings).data, reporter, masks=masks, originals=tested)
         if dataset.source.cases != listed.cases:
-            split = draw_split(settings, dataset.source)
+            split = draw_selected_split(settings, dataset.source, reporter)
     else:
-        split = draw_split(settings, dataset.source)
+        split = draw_selected_split(settings, dataset.source, reporter)
         fill, plan = planned(settings, dataset.source, split, folder, dataset=dataset, masks=masks)
     describe_split(split, dataset.source, reporter)
     if plan is not None:

@@ -41,6 +41,13 @@ def resolved_precision(precision: str, accelerator: str) -> str:
     return "bf16-mixed" if any(cpu.get(name) for name in BFLOAT16) else "32-true"
 
 
+def uses_gpu(accelerator: str) -> bool:
+    """Return whether a run with this setting uses a GPU on this machine."""
+    if accelerator == "auto":
+        return torch.cuda.is_available() or torch.backends.mps.is_available()
+    return accelerator != "cpu"
+
+
 def available_fabric(*, accelerator: str, devices: int, **options: Any) -> Fabric:
     """Return a Fabric, or raise an error that names the device this machine lacks."""
     try:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hebbseg.data.cases import Case, ClassInfo, DataError, Problem
+from hebbseg.data.cases import IGNORE, Case, ClassInfo, DataError, Problem
 from hebbseg.data.io.formats import axes_of, match_axes, read_header, read_image, read_labels
 from hebbseg.data.io.image_file import Axes, Header, RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
+from hebbseg.data.labels.instances import object_ids
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, merged, to_indices, two_classes
 from hebbseg.data.sources.roles import MASK_ENDING
 from hebbseg.errors import HebbsegError, printable
@@ -120,6 +121,25 @@ class FileSource:
             mask = indices if mask is None else merged(mask, indices)
         assert mask is not None
         return np.ascontiguousarray(mask)
+
+    def instances(self, case: Case) -> np.ndarray | None:
+        """Return the object ids, (*spatial) int32 with 0 for background; None if the mask values are classes.
+
+        Every value of every file is an object; of overlapping objects, the first one keeps the pixel.
+        """
+        rule = self.rule
+        if rule.index_of is not None or rule.threshold is not None:
+            return None
+        ignored = self.mask(case) == IGNORE
+        ids = np.zeros(ignored.shape, np.int32)
+        for path in case.mask or ():
+            raw = read_labels(path)
+            axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
+            found = match_axes(object_ids(raw, rule), raw.axes, axes, dims=self.spatial_dims)
+            if not self.masks.instances:  # one file per object, whatever its values
+                found = (found > 0).astype(np.int32)
+            ids = np.where((found > 0) & (ids == 0) & ~ignored, found + ids.max(initial=0), ids)
+        return ids
 
     def mask_ahead(self, case: Case) -> np.ndarray:
         """Return `mask` and keep it, within a memory limit, for its next call, so that the file is decoded once."""

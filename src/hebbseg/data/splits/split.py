@@ -17,6 +17,7 @@ from hebbseg.text_files import read_json
 PROTOCOLS = ("few-label", "paper", "selection")
 SELECTION_FOLDS = 5
 BY_IMAGES = ", by images"
+RANDOM = "random"
 FORMAT = 1
 
 
@@ -40,7 +41,10 @@ class TrainingCases:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """How a split was drawn. ``grouped``: no group (patient, subject) is in more than one set."""
+    """How a split was drawn. ``grouped``: no group (patient, subject) is in more than one set.
+
+    ``select`` is the criterion that chose the labelled cases.
+    """
 
     source: str
     protocol: str
@@ -51,6 +55,15 @@ class Provenance:
     fold: int | None
     grouped: bool
     notes: tuple[str, ...] = ()
+    select: str = RANDOM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Labelled cases chosen by a criterion other than chance: the name of the criterion, and training cases in its order."""
+
+    name: str
+    order: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +102,10 @@ class Split:
         return split
 
     def _content(self) -> dict[str, Any]:
-        return {"format": FORMAT, "provenance": asdict(self.provenance), "training": asdict(self.training), "test": self.test}
+        provenance = asdict(self.provenance)
+        if self.provenance.select == RANDOM:
+            del provenance["select"]  # the hash is that of splits drawn before there were other criteria
+        return {"format": FORMAT, "provenance": provenance, "training": asdict(self.training), "test": self.test}
 
 
 def make_split(
@@ -103,6 +119,7 @@ def make_split(
     folds_by: str = "grouped",
     validation: float | None = None,
     test: str | float = "auto",
+    selection: Selection | None = None,
 ) -> Split:
     """Draw a split without reading any mask.
 
@@ -124,6 +141,7 @@ def make_split(
         validation: fraction of the training cases with masks used for validation; default by protocol.
         test: ``"auto"`` (the test fold if ``folds`` is set, else the published test set, else 20 %), ``"official"``, or
             a fraction (0 for none).
+        selection: chooses the labelled cases instead of a random draw; its order begins with the labelled cases.
     """
     regime = Regime.parse(labelled)
     if protocol not in PROTOCOLS:
@@ -164,7 +182,9 @@ def make_split(
         units = drawn_units(training_side, seed=seed, purpose=f"validation{of_fold}", notes=notes)
         training_side, validation_side = hold_out(units, validation, purpose="validation")
     order = drawn_order([case.id for case in training_side if case.has_mask], seed=seed, purpose=f"labelled{of_fold}")
-    chosen = tuple(order[: regime.count(len(order), source.name)])
+    count = regime.count(len(order), source.name)
+    chosen = tuple(order[:count] if selection is None else selection.order[:count])
+    assert len(chosen) == count and set(chosen) <= set(order)
     training = TrainingCases(
         labelled=chosen,
         unlabelled=tuple(sorted({case.id for case in training_side} - set(chosen))),
@@ -183,6 +203,7 @@ def make_split(
             fold=fold,
             grouped=_keeps_groups((training_side, validation_side, test_side), groups, how, notes),
             notes=tuple(notes),
+            select=RANDOM if selection is None else selection.name,
         ),
     )
 

@@ -1,6 +1,6 @@
 """Contact sheets: images with overlaid masks, for checking their alignment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +30,14 @@ def contact_sheet(
     *,
     columns: int = 6,
     most: int = 24,
+    captions: Mapping[str, str] | None = None,
 ) -> Path:
     """Draw up to ``most`` evenly spaced cases, labelled and unlabelled in proportion, and return the path.
 
     Volumes show the slice along the shortest axis with the most foreground, or the middle slice without a mask.
+
+    Args:
+        captions: text below each image, by case; default: its name, and whether it has a mask.
     """
     shown = choose(cases, most)
     columns = min(columns, max(len(shown), 4))
@@ -51,7 +55,8 @@ def contact_sheet(
             left = _GAP + column * (_TILE + _GAP)
             sheet.paste(tiles[i], (left + (_TILE - tiles[i].width) // 2, top + (height - tiles[i].height) // 2))
             caption = shown[i].id if shown[i].has_mask else f"{shown[i].id} · no mask"
-            _write(sheet, (left, top + height + 3), caption, 13, _INK if shown[i].has_mask else _FAINT, _TILE)
+            caption, ink = (caption, None) if captions is None else (captions[shown[i].id], _INK)
+            _write(sheet, (left, top + height + 3), caption, 13, ink or (_INK if shown[i].has_mask else _FAINT), _TILE)
         top += height + _CAPTION + _GAP
     path = Path(path)
     with replacing(path) as temporary:

@@ -1,0 +1,26 @@
+"""Label images: the number of the object of each pixel, as 16-bit integers, or 32-bit beyond 65,535 objects."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from hebbseg.data.cases import ClassInfo
+from hebbseg.data.io.formats import FORMATS, suffix_of, write_mask
+from hebbseg.data.io.image_file import Image
+
+_LARGEST_8_BIT = 255
+
+
+def label_suffix(mask_suffix: str) -> str:
+    """Return the suffix of label images: TIFF where masks are PNG or BMP, otherwise that of masks."""
+    return ".tif" if FORMATS.get(mask_suffix) == "pillow" else mask_suffix
+
+
+def write_label_image(path: str | Path, labels: np.ndarray, like: Image) -> Path:
+    """Write the labels (*spatial) in the geometry of their image; the suffix of ``path`` becomes `label_suffix`."""
+    if FORMATS.get(suffix_of(like.path)) == "pillow":
+        like = replace(like, path=like.path.with_suffix(".tif"), geometry=None)
+    # A mask whose class i has the value i; a value beyond 8 bits makes the file 16-bit.
+    largest = max(int(labels.max(initial=0)), _LARGEST_8_BIT + 1)
+    return write_mask(path, labels, like, tuple(ClassInfo(index=label, value=label) for label in range(largest + 1)))
