@@ -134,6 +134,33 @@ def foreground_dice(p: np.ndarray, label: np.ndarray) -> float:
     return mean(found)
 
 
+def annotated(label: np.ndarray) -> np.ndarray:
+    """Pixels whose index is not 255."""
+    found = np.zeros(label.shape, dtype=bool)
+    for cell in product(*(range(n) for n in label.shape)):
+        found[cell] = label[cell] != 255
+    return found
+
+
+def annotated_dice(p: np.ndarray, label: np.ndarray) -> float:
+    """`foreground_dice` over the annotated pixels."""
+    found = []
+    for c in range(1, p.shape[1]):
+        known = [(b, s) for b, s in positions(p) if label[(b, *s)] != 255]
+        there = [(b, s) for b, s in known if label[(b, *s)] == c]
+        if there:
+            both = math.fsum(p[(b, c, *s)] for b, s in there)
+            found.append(2 * both / (math.fsum(p[(b, c, *s)] for b, s in known) + len(there)))
+    return mean(found) if found else 0.0
+
+
+def annotated_regression(s: np.ndarray, truth: np.ndarray, label: np.ndarray) -> float:
+    """DTC: the mean of (s − s*)² over annotated pixels and foreground classes."""
+    return mean(
+        (s[(b, c, *x)] - truth[(b, c, *x)]) ** 2 for b, x in positions(s) for c in range(s.shape[1]) if label[(b, *x)] != 255
+    )
+
+
 def largest_part(area: np.ndarray) -> np.ndarray:
     """Flood fill, diagonal neighbours included; the first of equally large parts."""
     left = {tuple(int(i) for i in c) for c in np.argwhere(area)}

@@ -39,6 +39,24 @@ def percentile95(values: list[float]) -> float:
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
+def annotated_metrics(p: np.ndarray, t: np.ndarray, ignored: np.ndarray, spacing: tuple[float, ...]) -> dict[str, float]:
+    """Overlap of the voxels that are not ignored; distances between surfaces of masks that are empty in the ignored ones."""
+    known = [voxel for voxel in product(*(range(n) for n in p.shape)) if not ignored[voxel]]
+    both, n_p, n_t = (
+        sum(1 for voxel in known if belongs(voxel)) for belongs in (lambda v: p[v] and t[v], lambda v: p[v], lambda v: t[v])
+    )
+    overlap = {"n_intersection": both, "n_prediction": n_p, "n_target": n_t}
+    if n_p + n_t:
+        overlap |= {"dice": 2 * both / (n_p + n_t), "jaccard": both / (n_p + n_t - both)}
+    else:
+        overlap |= {"dice": 1.0, "jaccard": 1.0}
+    inside = np.zeros(p.shape, dtype=bool), np.zeros(p.shape, dtype=bool)
+    for voxel in known:
+        inside[0][voxel], inside[1][voxel] = p[voxel], t[voxel]
+    distances = all_metrics(*inside, spacing)
+    return overlap | {name: distances[name] for name in ("hd95", "hd95_max", "asd")}
+
+
 def all_metrics(p: np.ndarray, t: np.ndarray, spacing: tuple[float, ...]) -> dict[str, float]:
     both = sum(bool(a) and bool(b) for a, b in zip(p.flat, t.flat))
     n_p, n_t = sum(map(bool, p.flat)), sum(map(bool, t.flat))

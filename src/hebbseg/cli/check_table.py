@@ -33,7 +33,8 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
     console.print(facts)
     if report["classes"]:
         classes = Table(box=box.SIMPLE, title="classes", title_justify="left")
-        for column in ("index", "value in masks", "name", "share of pixels"):
+        share = "share of annotated pixels" if report["partly_annotated"] else "share of pixels"
+        for column in ("index", "value in masks", "name", share):
             classes.add_column(column, justify="left" if column == "name" else "right")
         for c in report["classes"]:
             share = "–" if c["share"] is None else f"{100 * c['share']:.2f} %"
@@ -89,6 +90,8 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "cases", f"{report['cases']}{left_out}"
     yield "with mask", str(report["with_mask"])
     yield "without mask", str(report["without_mask"])
+    if report["partly_annotated"]:
+        yield "annotated", f"{100 * report['annotated']:.3g} % of the pixels of all masks ({report['partly_annotated']} partly)"
     for name, folders in (("images in", report["image_folders"]), ("masks in", report["mask_folders"])):
         if folders and list(folders) != ["./"]:
             yield name, _some(folders)

@@ -33,6 +33,7 @@ FLAGS = {
     "group": (READING, "GROUP"),
     "mask_threshold": (READING, "T"),
     "instances": (READING, None),
+    "ignore": (READING, "VALUE"),
     "borders": (TRAINING, None),
     "images": (READING, "FOLDER"),
     "masks": (READING, "FOLDER"),

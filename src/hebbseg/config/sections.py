@@ -15,6 +15,7 @@ from hebbseg.config.fields import (
     Sizes,
     Text,
     as_numbers,
+    as_text,
     flat_name,
     none_as_word,
 )
@@ -80,6 +81,10 @@ class DataSettings(Section):
     )
     mask_threshold: float | None = Field(None, description="mask values from this on are foreground, for masks with soft edges")
     label_map: str | None = Field(None, description="classes and their mask values ('background=0;gland=255'), or a JSON file")
+    ignore: Annotated[str | None, BeforeValidator(as_text)] = Field(
+        None,
+        description="mask value (255) or color ('#808080') of pixels that are not annotated; losses and metrics leave them out",
+    )
     instances: bool | None = Field(None, description="mask values are object ids: all values above 0 form one foreground class")
     borders: bool = Field(
         False,
@@ -149,7 +154,7 @@ class FinetuneSettings(Section):
         "auto",
         description="fine-tuning method: supervised, em, mean-teacher, uamt, cct, cps, urpc, dtc, fixmatch, unimatch or bcp; "
         "auto: supervised for the first half of the training, then FixMatch with a teacher; supervised throughout if all "
-        "training images are labelled",
+        "training images are labelled and their masks annotated everywhere",
     )
     method_options: Options = Field(
         default_factory=dict,
@@ -167,7 +172,7 @@ class FinetuneSettings(Section):
     )
     unlabelled_pool: Literal["all", "unlabelled"] = Field(
         "all",
-        description="images drawn without their masks: all training images, or only the unlabelled ones",
+        description="images drawn without their masks: all training images, or only the unlabelled and partly annotated ones",
     )
     optimizer: Literal["sgd", "adamw"] = Field("adamw", description="optimizer of fine-tuning")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hebbseg.data.augment.views import Augment
+from hebbseg.data.cases import IGNORE
 from hebbseg.data.patches import PATCH_3D, cut, random_start, start_around
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.data.store import CaseStore
@@ -52,12 +53,13 @@ class Batches:
         unlabelled_batch: unlabelled images per batch; 0 for methods that use none.
         image_batch: images per batch in stage 1; default: ``labelled_batch + unlabelled_batch``.
         pool: draw unlabelled images from ``"all"`` training images (including labelled ones, without their masks) or
-            only from the ``"unlabelled"`` ones.
+            only from the ``"unlabelled"`` ones and those whose masks are not annotated everywhere.
         augment: weak augmentation; None to augment later, on the device, with ``batch.generator``.
         patch: size of random patches. ``"auto"`` is None (whole images) in 2D and 96 × 96 × 80 for volumes, limited to
             their median size along each axis.
         foreground: fraction of labelled patches centered around a random foreground pixel, each class of the case being
-            equally likely; the others are drawn uniformly.
+            equally likely; the others are drawn uniformly, or around a random annotated pixel of a mask that is not
+            annotated everywhere. Beyond such masks, patches are not annotated; beyond all others, they are background.
         prefetch: prepare the next batch in a thread. Helps on a GPU; on a few CPU cores it does not.
     """
 
@@ -98,7 +100,8 @@ class Batches:
             )
         self._labelled = tuple(sorted(training.labelled))
         self._images = training.images
-        self._unlabelled = self._images if pool == "all" else training.unlabelled
+        partial = (name for name in self._labelled if pool == "unlabelled" and store.annotated(name) is not None)
+        self._unlabelled = self._images if pool == "all" else tuple(sorted((*training.unlabelled, *partial)))
 
     def __len__(self) -> int:
         return self.steps
@@ -196,7 +199,7 @@ class Batches:
             image, mask = self.store.image(name), self.store.training_mask(name)
             start = self._labelled_start(name, mask.shape, generator)
             images.append(cut(image, start, self.patch))
-            masks.append(cut(mask, start, self.patch))
+            masks.append(cut(mask, start, self.patch, 0 if self.store.annotated(name) is None else IGNORE))
         return self.store.preprocessing.to_network(torch.stack(images)), torch.stack(masks).long()
 
     def _image_tensors(self, ids: Sequence[str], generator: torch.Generator, maps: list[Tensor] | None = None) -> Tensor:
@@ -216,9 +219,13 @@ class Batches:
         assert self.patch is not None
         classes = self.store.foreground(name)
         wanted = bool(torch.rand((), generator=generator) < self.foreground)
-        if not wanted or not classes:
+        annotated = self.store.annotated(name)
+        if wanted and classes:
+            points = classes[int(torch.randint(len(classes), (), generator=generator))]
+        elif annotated is not None and len(annotated):
+            points = annotated
+        else:
             return random_start(shape, self.patch, generator)
-        points = classes[int(torch.randint(len(classes), (), generator=generator))]
         point = points[int(torch.randint(len(points), (), generator=generator))].tolist()
         return start_around(point, shape, self.patch, generator)
 

@@ -8,6 +8,9 @@ import numpy as np
 
 from hebbseg.errors import FileError
 
+IGNORE = 255
+"""Index, in masks of class indices, of pixels that are not annotated. It is not a class."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -95,4 +98,4 @@ class Source(Protocol):
         """Return the image, (C, *spatial), in the data type of the file."""
 
     def mask(self, case: Case) -> np.ndarray:
-        """Return the class indices 0 … len(classes) − 1, uint8, (*spatial). Raises if the case has no mask."""
+        """Return the class indices 0 … len(classes) − 1 and `IGNORE`, uint8, (*spatial). Raises if the case has no mask."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hebbseg.data.cases import Case, ClassInfo, Problem, Source
+from hebbseg.data.cases import IGNORE, Case, ClassInfo, Problem, Source
 from hebbseg.data.io.image_file import Header
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.guess import SAME_AREA, area_overlap
@@ -19,7 +19,8 @@ _FEWEST_AREAS = 6  # masks; fewer can be alike by chance
 class CaseFacts:
     """Properties of one case. ``usable`` is the case without an unreadable mask, or None if the image is unreadable.
 
-    ``pixels`` is the number of pixels of each class; ``area`` is the foreground at a small size, see `small_area`.
+    ``pixels`` is the number of pixels of each class, ``ignored`` that of pixels that are not annotated; ``area`` is the
+    foreground at a small size, see `small_area`.
     """
 
     case: Case
@@ -29,6 +30,7 @@ class CaseFacts:
     dtype: str = ""
     digest: bytes = b""
     pixels: tuple[int, ...] | None = None
+    ignored: int = 0
     area: np.ndarray | None = None
 
 
@@ -56,6 +58,10 @@ def check_classes(
             yield Problem(source.name, "no case has a usable mask", remedy)
         return
     pixels = np.asarray(counted).sum(axis=0)
+    if not pixels.any():
+        remedy = "Annotate some pixels, or check the value of --ignore."
+        yield Problem(source.name, f"nothing is annotated in all {len(counted)} masks", remedy, fatal=True)
+        return
     if len(classes) > 1 and not pixels[1:].any():
         remedy = "Check how the masks were exported. Training needs masks with foreground."
         yield Problem(source.name, f"all {len(counted)} masks are empty (only {classes[0].name})", remedy, fatal=True)
@@ -86,7 +92,8 @@ def small_area(mask: np.ndarray) -> np.ndarray:
     """Return the foreground of a mask at 64 × 64 pixels (24 × 24 × 24 voxels), to compare masks of any size."""
     size = 64 if mask.ndim == 2 else 24
     places = np.ix_(*(np.arange(size) * n // size for n in mask.shape))
-    return mask[places] > 0
+    small = mask[places]
+    return (small > 0) & (small != IGNORE)
 
 
 def notes_on(source: Source, facts: Sequence[CaseFacts]) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
+from hebbseg.data.cases import IGNORE, Case, ClassInfo, DataError, Problem, Source
 from hebbseg.data.findings import CaseFacts, check_areas, check_classes, duplicates, file_of, notes_on, small_area
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.parallel import parallel_map
@@ -85,17 +85,21 @@ def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFa
         problem = replace(error.problem, finding=error.problem.finding + "; image skipped", fatal=False)
         return CaseFacts(case=case, usable=None, problems=(problem,))
     problems = list(_check_values(image, case))
-    usable, mask, pixels = case, None, None
+    usable, mask, pixels, ignored = case, None, None, 0
     if case.has_mask and classes:
         try:
             mask = source.mask(case)
-            pixels = tuple(np.bincount(mask.ravel(), minlength=classes).tolist())
+            counts = np.bincount(mask.ravel(), minlength=IGNORE + 1)
+            pixels, ignored = tuple(counts[:classes].tolist()), int(counts[IGNORE])
         except DataError as error:
             finding = error.problem.finding + "; used as an unlabelled image"
             problems.append(replace(error.problem, finding=finding, fatal=False))
             usable = replace(case, mask=None)
         else:
             problems += _check_geometry(source, case)
+            if ignored == mask.size:
+                problems.append(_not_annotated(case))
+                usable, mask = replace(case, mask=None), None
     if keep is not None:
         keep(usable, image, mask)
     return CaseFacts(
@@ -106,6 +110,7 @@ def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFa
         dtype=str(image.dtype),
         digest=hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest(),
         pixels=pixels,
+        ignored=ignored,
         area=None if mask is None else small_area(mask),
     )
 
@@ -115,6 +120,14 @@ def _unused(source: Source, problems: Sequence[Problem]) -> list[Unused]:
         return []
     used = {path for case in source.cases for path in (*case.image, *(case.mask or ()))}
     return find_unused(source.root, used, {problem.file for problem in problems})
+
+
+def _not_annotated(case: Case) -> Problem:
+    return Problem(
+        text(case.mask[0]) if case.mask else case.id,
+        "nothing is annotated: every pixel has the ignored value; used as an unlabelled image",
+        "Annotate some pixels, or remove the mask.",
+    )
 
 
 def _check_values(image: np.ndarray, case: Case) -> Iterator[Problem]:

@@ -15,7 +15,11 @@ from hebbseg.errors import HebbsegError
 
 
 def report(examination: Examination) -> dict[str, Any]:
-    """Return the examination as plain values. A class's share is its fraction of the pixels of all readable masks."""
+    """Return the examination as plain values.
+
+    A class's share is its fraction of the annotated pixels of all readable masks; ``annotated`` is the annotated fraction of
+    their pixels, and ``partly_annotated`` the number of masks in which it is below 1.
+    """
     usable = examination.usable
     with_mask = sum(case.has_mask for case in usable)
     pixels = np.zeros(len(examination.classes), np.int64)
@@ -23,6 +27,7 @@ def report(examination: Examination) -> dict[str, Any]:
         if fact.pixels is not None:
             pixels += np.asarray(fact.pixels)
     total = int(pixels.sum())
+    ignored = [fact.ignored for fact in examination.facts if fact.pixels is not None]
     groups = Counter(case.group for case in usable if case.group is not None)
     subsets = Counter(case.subset for case in usable if case.subset is not None)
     read = [fact for fact in examination.facts if fact.usable is not None]
@@ -43,6 +48,8 @@ def report(examination: Examination) -> dict[str, Any]:
             }
             for c in examination.classes
         ],
+        "annotated": total / (total + sum(ignored)) if ignored else None,
+        "partly_annotated": sum(n > 0 for n in ignored),
         "groups": len(groups),
         "group_sizes": dict(sorted(groups.items())),
         "subsets": dict(sorted(subsets.items())),

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hebbseg.data.cases import IGNORE
+
 PATCH_3D = (96, 96, 80)
 POINTS_PER_CLASS = 4096
 
@@ -29,13 +31,13 @@ def start_around(point: Sequence[int], shape: Sequence[int], patch: Sequence[int
     return start
 
 
-def cut(array: Tensor, start: Sequence[int], patch: Sequence[int]) -> Tensor:
-    """Return a copy, (…, *patch), of the patch of (…, *S) at ``start``, zero-padded beyond the array.
+def cut(array: Tensor, start: Sequence[int], patch: Sequence[int], fill: int = 0) -> Tensor:
+    """Return a copy, (…, *patch), of the patch of (…, *S) at ``start``, padded with ``fill`` beyond the array.
 
     Zero is the mean of a normalized image, the background of a mask and the padding of sliding-window prediction.
     """
     dims = len(patch)
-    result = array.new_zeros((*array.shape[:-dims], *patch))
+    result = array.new_full((*array.shape[:-dims], *patch), fill)
     source, target = array, result
     for axis, (begin, wanted) in enumerate(zip(start, patch, strict=True), start=array.ndim - dims):
         low, high = max(0, begin), min(array.shape[axis], begin + wanted)
@@ -49,7 +51,17 @@ def foreground_points(mask: Tensor) -> list[Tensor]:
     """Return up to 4096 evenly spaced positions, (n, dims), of each foreground class that occurs."""
     points = []
     for index in torch.unique(mask).tolist():
-        if index != 0:
-            positions = (mask == index).nonzero()
-            points.append(positions[:: -(-len(positions) // POINTS_PER_CLASS)].clone())
+        if index not in (0, IGNORE):
+            points.append(_sampled(mask == index))
     return points
+
+
+def annotated_points(mask: Tensor) -> Tensor | None:
+    """Return up to 4096 evenly spaced positions, (n, dims), of annotated pixels; None if every pixel is annotated."""
+    annotated = mask != IGNORE
+    return None if bool(annotated.all()) else _sampled(annotated)
+
+
+def _sampled(area: Tensor) -> Tensor:
+    positions = area.nonzero()
+    return positions[:: max(1, -(-len(positions) // POINTS_PER_CLASS))].clone()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hebbseg.data.cases import Source
+from hebbseg.data.cases import IGNORE, Source
 from hebbseg.data.resampling import resized_mask
 from hebbseg.errors import HebbsegError, did_you_mean
 
@@ -97,10 +97,15 @@ class Preprocessing:
         return scaled
 
     def mask(self, array: np.ndarray) -> Tensor:
-        """Return the class indices (*S) as stored: (*size), uint8."""
+        """Return the class indices (*S) as stored: (*size), uint8.
+
+        A mask that is not annotated everywhere is resized to the nearest pixel: by area, thin scribbles would disappear.
+        """
         mask = torch.from_numpy(np.ascontiguousarray(array, dtype=np.uint8))
         if self.size is None or mask.shape == self.size:
             return mask
+        if bool((mask == IGNORE).any()):
+            return F.interpolate(mask[None, None], size=self.size, mode="nearest-exact")[0, 0]
         return resized_mask(mask, self.size, classes=int(mask.max()) + 1)
 
     def ids(self, array: np.ndarray) -> Tensor:

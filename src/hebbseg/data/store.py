@@ -13,7 +13,7 @@ from torch import Tensor
 from hebbseg.data.cache import cache_key, mapped
 from hebbseg.data.cases import Case, Source
 from hebbseg.data.labels.instances import border_of, objects_of
-from hebbseg.data.patches import foreground_points
+from hebbseg.data.patches import annotated_points, foreground_points
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
@@ -71,6 +71,7 @@ class CaseStore:
         self._originals = frozenset(originals)
         self._kept: dict[tuple[str, str], Tensor] = {}
         self._points: dict[str, list[Tensor]] = {}
+        self._annotated: dict[str, Tensor | None] = {}
         self._native_shapes: dict[str, tuple[int, ...]] = {}
         self._used = [0]  # bytes in memory, shared with the stores that `restricted_to` returns
         unknown = sorted((self._image_ids | self._mask_ids) - self._cases.keys())
@@ -115,7 +116,7 @@ class CaseStore:
             borders=self.borders,
         )
         subset._kept, subset._points, subset._used = self._kept, self._points, self._used
-        subset._native_shapes = self._native_shapes
+        subset._native_shapes, subset._annotated = self._native_shapes, self._annotated
         return subset
 
     def keep(self, case: Case, image: np.ndarray, mask: np.ndarray | None) -> None:
@@ -131,7 +132,7 @@ class CaseStore:
         return self.preprocessing.to_network(self._stacked([self.image(name) for name in ids], ids))
 
     def masks(self, ids: Sequence[str]) -> Tensor:
-        """Return `training_mask` of each case, (B, *S) int64, at the size of `images`."""
+        """Return `training_mask` of each case with `IGNORE`, (B, *S) int64, at the size of `images`."""
         return self._stacked([self.training_mask(name) for name in ids], ids).long()
 
     def image(self, name: str) -> Tensor:
@@ -170,6 +171,12 @@ class CaseStore:
         if name not in self._points:
             self._points[name] = foreground_points(self.mask(name))
         return self._points[name]
+
+    def annotated(self, name: str) -> Tensor | None:
+        """Return sampled positions, (n, dims), of annotated pixels in the mask; None if every pixel is annotated."""
+        if name not in self._annotated:
+            self._annotated[name] = annotated_points(self.mask(name))
+        return self._annotated[name]
 
     def fitting(self, patch: Sequence[int], ids: Sequence[str]) -> tuple[int, ...]:
         """Return the patch size limited to the median size of about 20 of these images, axis by axis."""

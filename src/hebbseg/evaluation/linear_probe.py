@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hebbseg.data.cases import IGNORE
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.metrics import dice, pooled_dice
 
@@ -45,7 +46,8 @@ def linear_probe(
 
     Args:
         features: maps (1, channels, *S) to {name: (1, C, *s)}; networks must be in evaluation mode.
-        fit: pairs of image (channels, *S) and mask (*S) of class indices, with two or three spatial axes.
+        fit: pairs of image (channels, *S) and mask (*S) of class indices, with two or three spatial axes. Pixels with index
+            `IGNORE` are neither fitted nor evaluated.
         held_out: pairs to compute Dice on.
         n_classes: number of classes, including background (0).
         generator: chooses the pixels.
@@ -77,6 +79,7 @@ def linear_probe(
         padded = _pad(image, multiple_of)
         for name, feature_map in _features(features, padded).items():
             predicted = _predict(feature_map, *layers[name], padded.shape[1:])[tuple(slice(n) for n in mask.shape)]
+            predicted, mask = predicted.where(mask != IGNORE, 0), mask.where(mask != IGNORE, 0)
             per_class = [dice(predicted == k, mask == k) for k in range(1, n_classes)]
             scores[name].append(sum(per_class) / len(per_class))
             counts[name] += [_counts(predicted, mask, k) for k in range(1, n_classes)]
@@ -135,8 +138,11 @@ def _checked_mask(image: Tensor, mask: Tensor, n_classes: int) -> Tensor:
             f"image has shape {tuple(image.shape)} and mask {tuple(mask.shape)}; expected (C, *S) and (*S) with two or three "
             "spatial axes."
         )
-    if mask.min() < 0 or mask.max() >= n_classes:
-        raise HebbsegError(f"mask has classes {mask.min()} … {mask.max()}; allowed are 0 … {n_classes - 1}.")
+    known = mask[mask != IGNORE]
+    if not len(known):
+        raise HebbsegError("No pixel of the mask is annotated. Annotate some pixels, or leave the image out.")
+    if known.min() < 0 or known.max() >= n_classes:
+        raise HebbsegError(f"mask has classes {known.min()} … {known.max()}; allowed are 0 … {n_classes - 1}.")
     return mask
 
 

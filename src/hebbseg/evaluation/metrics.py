@@ -5,6 +5,8 @@ Conventions of the package:
 * One mask empty: Dice and Jaccard 0, distances = the image diagonal √Σ(nᵢ·spacingᵢ)². Both empty: Dice and Jaccard 1,
   distances 0. No case is NaN or dropped.
 * Surface voxels are mask voxels with a face neighbor outside the mask or at the image border, as in medpy and MONAI.
+* Voxels that are not annotated (`IGNORE` in the target's class indices) are background in prediction and target. They
+  count nowhere; the border of an ignored region is part of the surface of an object that it cuts, in both masks.
 * Distances are in voxels without ``spacing``, else in its unit (mm).
 """
 
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.stats import t as student_t
 
+from hebbseg.data.labels.ignore import annotated_part
 from hebbseg.errors import HebbsegError, look_up
 from hebbseg.evaluation.surface_distance import surface_distances
 
@@ -86,7 +89,8 @@ def case_metrics(
     """Return one row per foreground class of a case: all of `METRICS`, and the voxel counts for pooled Dice.
 
     Args:
-        prediction, target: class indices 0 … n_classes − 1 of the same shape, arrays or tensors.
+        prediction, target: class indices 0 … n_classes − 1 of the same shape, arrays or tensors; `IGNORE` in the target
+            marks voxels that are not annotated.
         n_classes: number of classes, including background (0).
         spacing: as in `hd95`.
         case: identifies the case in `summarize`.
@@ -96,8 +100,7 @@ def case_metrics(
     """
     if n_classes < 2:
         raise HebbsegError(f"n_classes is {n_classes}; expected at least 2: background and one foreground class.")
-    p, t = _indices(prediction, "prediction", n_classes), _indices(target, "target", n_classes)
-    _check_shapes(p, t)
+    p, t = _compared(prediction, target, n_classes, case)
     rows: list[dict[str, Any]] = []
     for index in range(1, n_classes):
         p_class, t_class = p == index, t == index
@@ -106,8 +109,8 @@ def case_metrics(
 
 
 def mean_dice(prediction: Mask, target: Mask, n_classes: int) -> float:
-    """Return the mean of `dice` over the foreground classes of a case."""
-    p, t = _indices(prediction, "prediction", n_classes), _indices(target, "target", n_classes)
+    """Return the mean of `dice` over the foreground classes of a case, in the annotated voxels."""
+    p, t = _compared(prediction, target, n_classes)
     return sum(dice(p == index, t == index) for index in range(1, n_classes)) / (n_classes - 1)
 
 
@@ -246,6 +249,14 @@ def _binary(mask: Mask, name: str) -> np.ndarray:
             "indices to case_metrics."
         )
     return ones
+
+
+def _compared(prediction: Mask, target: Mask, n_classes: int, case: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """Return checked class indices, background where the target is not annotated."""
+    p, t = _array(prediction), _array(target)
+    _check_shapes(p, t)
+    p, t = annotated_part(p, t, case)
+    return _indices(p, "prediction", n_classes), _indices(t, "target", n_classes)
 
 
 def _indices(mask: Mask, name: str, n_classes: int) -> np.ndarray:

@@ -63,7 +63,7 @@ def check_method(name: str, options: Mapping[str, Any], *, network: str = UNET) 
 
 
 def auto_method(*, unlabelled: int) -> tuple[str, dict[str, Any]]:
-    """Return the method and options of ``auto`` for this number of unlabelled training images."""
+    """Return the method and options of ``auto`` for this number of training images without a mask or with a partial one."""
     if not unlabelled:
         return "supervised", {}
     return WITH_UNLABELLED, dict(AUTO_OPTIONS)

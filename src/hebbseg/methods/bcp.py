@@ -7,6 +7,7 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
+from hebbseg.data.labels.ignore import completed
 from hebbseg.methods.base import Labelled, Method, Parts, Step
 from hebbseg.methods.cutmix import copy_paste_box, mixed
 from hebbseg.methods.losses import region_loss
@@ -29,10 +30,14 @@ def largest_parts(masks: Tensor, classes: list[int]) -> Tensor:
 
 
 def single_objects(masks: Tensor, classes: int) -> list[int]:
-    """Return the foreground classes that are a single object in every mask (B, *S) that contains them."""
+    """Return the foreground classes that are a single object in every mask (B, *S) that contains them.
+
+    Pixels that are not annotated count as the class of the nearest annotated pixel.
+    """
     found = []
+    whole = [completed(mask) for mask in masks.cpu().numpy()]
     for index in range(1, classes):
-        areas = [(mask == index) for mask in masks.cpu().numpy() if (mask == index).any()]
+        areas = [(mask == index) for mask in whole if (mask == index).any()]
         if areas and all(_largest(area).sum() >= SINGLE_OBJECT * area.sum() for area in areas):
             found.append(index)
     return found

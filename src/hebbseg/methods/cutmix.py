@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hebbseg.data.augment.views import Augment
+from hebbseg.data.cases import IGNORE
 
 
 def box_mask(size: Sequence[int], sides: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -62,7 +63,7 @@ def strong_view(
 
     Args:
         pasted: labelled images (L, C, *S) and masks (L, *S), from which the boxes are filled instead of from the next image
-            of the batch; their confidence is 1.
+            of the batch; their confidence is 1, and −1, which no threshold admits, where the masks are not annotated.
     """
     strong = augment.strong(images, generator)
     boxes = cutmix_boxes(len(images), images.shape[2:], chance, generator)
@@ -70,7 +71,10 @@ def strong_view(
         inside = tuple(x.roll(1, dims=0) for x in (strong, label, confidence))
     else:
         turns = torch.arange(len(images), device=images.device) % len(pasted[0])
-        inside = (augment.strong(pasted[0][turns], generator), pasted[1][turns], torch.ones_like(confidence))
+        masks = pasted[1][turns]
+        annotated = masks != IGNORE
+        known = torch.where(annotated, torch.ones_like(confidence), -1)
+        inside = (augment.strong(pasted[0][turns], generator), masks.where(annotated, 0), known)
     view, label, confidence = (mixed(new, old, boxes) for new, old in zip(inside, (strong, label, confidence), strict=True))
     return view, label, confidence
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hebbseg.config.fields import Section
-from hebbseg.data.cases import Case, Source
+from hebbseg.data.cases import IGNORE, Case, Source
 from hebbseg.data.io.image_file import Header
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import TrainingCases
@@ -129,7 +129,10 @@ def _classes(source: Source) -> int | None:
 
 
 def _labelled_masks(source: Source, labelled: Sequence[str], classes: int) -> list[Tensor]:
-    """Return up to `MASKS` labelled masks; those that cannot be read are reported when the data are decoded."""
+    """Return up to `MASKS` labelled masks; those that cannot be read are reported when the data are decoded.
+
+    Masks that are not annotated everywhere are left out: scribbles do not show how fine the objects are.
+    """
     cases = {case.id: case for case in source.cases}
     # A source of files keeps these masks, so that decoding the data does not read them again.
     read: Callable[[Case], np.ndarray] = getattr(source, "mask_ahead", source.mask)
@@ -138,6 +141,8 @@ def _labelled_masks(source: Source, labelled: Sequence[str], classes: int) -> li
         try:
             mask = read(cases[name])
         except HebbsegError:
+            continue
+        if (mask == IGNORE).any():
             continue
         found.append(reference_mask(torch.from_numpy(np.ascontiguousarray(mask, dtype=np.uint8)), classes))
     return found

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hebbseg.data.cases import Case, Source
+from hebbseg.data.cases import IGNORE, Case, Source
+from hebbseg.data.labels.ignore import annotated_part
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.metrics import dice
@@ -35,7 +36,8 @@ class _Shown:
     predictions: dict[str, np.ndarray]
 
     def titled(self, regime: str) -> str:
-        score = dice(self.predictions[regime] > 0, self.target > 0)
+        prediction, target = annotated_part(self.predictions[regime], self.target, self.case.id)
+        score = dice(prediction > 0, target > 0)
         return f"{regime_heading(regime)}, Dice {score:.2f}"
 
 
@@ -142,7 +144,7 @@ def _volume(comparison: Comparison, label: str, shown: list[_Shown]) -> list[Pic
     )
     surfaces = surfaces_picture(
         one.image[0],
-        [(title, mask) for title, mask, _ in rows[1:]],
+        [(title, np.where(mask == IGNORE, 0, mask)) for title, mask, _ in rows[1:]],
         spacing,
         alt=f"Sample in 3D, and surfaces of ground truth and predictions of {of}.",
         caption=f"{label}: sample (slices through the center of the ground truth), surfaces of the ground truth and of the "

@@ -37,6 +37,7 @@ def list_cases(settings: DataSettings) -> Source:
         group=settings.group,
         mask_threshold=settings.mask_threshold,
         instances=settings.instances,
+        ignore=settings.ignore,
         images=settings.images,
         masks=settings.masks,
     )

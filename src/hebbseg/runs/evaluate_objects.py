@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hebbseg.data.cases import Source
+from hebbseg.data.cases import IGNORE, Source
 from hebbseg.data.labels.instances import objects_of
 from hebbseg.data.progress import Reporter
 from hebbseg.evaluation.object_metrics import object_metrics, summarize_objects
@@ -22,7 +22,8 @@ def measure_objects(
     """Write ``object_metrics.csv`` with a row per case and class, and return the summary.
 
     Objects of the target are those of the masks' object ids, or the connected areas of their classes; ``target_objects`` in
-    the summary says which. Distances are in mm if every case has a spacing, else in pixels of the original image.
+    the summary says which. Pixels that are not annotated are background. Distances are in mm if every case has a spacing,
+    else in pixels of the original image.
     """
     cases = {case.id: case for case in source.cases}
     in_mm = all(cases[name].spacing_mm is not None for name in ids)
@@ -36,14 +37,16 @@ def measure_objects(
         predicted = find_objects(probabilities, options, borders=segmenter.borders, spacing=spacing)
         target, annotated = objects_of(source, case)
         kinds.add(annotated)
+        known = source.mask(case) != IGNORE
         for info in source.classes[1:]:
-            metrics = object_metrics(predicted.of_class(info.index), target.of_class(info.index), spacing if in_mm else None)
+            found = predicted.of_class(info.index) * known
+            metrics = object_metrics(found, target.of_class(info.index), spacing if in_mm else None)
             rows.append({"case": name, "class": info.index, "class_name": info.name, **metrics})
         reporter.step("objects", done, len(ids), {})
     RunFolder(folder).save_rows(TABLE, rows)
-    found = {"method": options.method, "min_size": options.min_size, "fill_holes": options.fill_holes}
+    chosen = {"method": options.method, "min_size": options.min_size, "fill_holes": options.fill_holes}
     kind = MIXED if len(kinds) > 1 else ANNOTATED if True in kinds else CONNECTED
-    return {**found, "target_objects": kind, **summarize_objects(rows, "mm" if in_mm else "px")}
+    return {**chosen, "target_objects": kind, **summarize_objects(rows, "mm" if in_mm else "px")}
 
 
 def describe_objects(summary: dict[str, Any]) -> str:

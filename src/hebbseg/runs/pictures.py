@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from hebbseg.data.cases import Source
+from hebbseg.data.cases import IGNORE, Source
 from hebbseg.data.resampling import resized_mask
 from hebbseg.evaluation.metrics import mean_dice
 from hebbseg.reporting.plots.figures import draw_grid
@@ -48,7 +48,8 @@ def draw_cases(source: Source, chosen: Sequence[Shown], path: Path, title: str) 
         pictures.append(overlay(_resized_image(image, size), prediction, target=target, spacing=spacing))
     labels = [f"{_shortened(each.case)}  Dice {each.dice:.2f}" for each in chosen]
     colours = "in yellow" if classes == 2 else "in one color per class"
-    draw_grid(pictures, path, f"{title}: prediction {colours}, target in blue", labels)
+    hatched = ", hatched where not annotated" if any((each.target == IGNORE).any() for each in chosen) else ""
+    draw_grid(pictures, path, f"{title}: prediction {colours}, target in blue{hatched}", labels)
 
 
 def _shortened(name: str) -> str:
@@ -74,9 +75,14 @@ def _resized_image(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 
 
 def _resized_classes(mask: np.ndarray, size: tuple[int, ...], classes: int) -> np.ndarray:
-    """Return class indices at another size: the class with the largest share of a pixel, interpolated when enlarging."""
+    """Return class indices at another size: the class with the largest share of a pixel, interpolated when enlarging.
+
+    A mask that is not annotated everywhere is resized to the nearest pixel.
+    """
     if mask.shape == size:
         return mask
+    if (mask == IGNORE).any():
+        return F.interpolate(torch.from_numpy(mask)[None, None], size=size, mode="nearest-exact")[0, 0].numpy()
     if all(new <= old for new, old in zip(size, mask.shape, strict=True)):
         return resized_mask(torch.from_numpy(mask), size, classes).numpy()
     mode = "bilinear" if len(size) == 2 else "trilinear"

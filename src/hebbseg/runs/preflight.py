@@ -19,7 +19,7 @@ from hebbseg.pretraining.hebbian import make_rule
 from hebbseg.pretraining.initializers import check_init, check_weights, is_initializer
 from hebbseg.pretraining.pretext import check_pretext
 from hebbseg.runs.context import network_options
-from hebbseg.runs.dataset import draw_split, for_all_axes
+from hebbseg.runs.dataset import Dataset, draw_split, for_all_axes
 from hebbseg.training.tensorboard import require_tensorboard
 
 ANY_SIZE = (61, 47, 37)  # stands for images that are neither resized nor cropped: odd sides, as some will have
@@ -140,6 +140,27 @@ def require_labelled(settings: Settings, split: Split) -> None:
             "nothing to fine-tune on. Pre-train on the images alone with `hebbseg pretrain`, or add masks (`hebbseg check` "
             "shows where they are expected)."
         )
+
+
+def require_annotated(dataset: Dataset, split: Split) -> None:
+    """Raise if resizing has removed every annotated pixel of a mask that the run uses, or if borders would be guessed."""
+    training = split.training
+    partial = [name for name in training.labelled if dataset.store.annotated(name) is not None]
+    if dataset.store.borders and partial:
+        raise HebbsegError(
+            f"borders: the masks of {len(partial)} labelled case(s), such as {partial[0]!r}, are not annotated everywhere, so "
+            "the outlines of their objects are unknown. Remove --borders, or annotate these masks fully."
+        )
+    for role, names in (("labelled", training.labelled), ("validation", training.validation)):
+        points = {name: dataset.store.annotated(name) for name in names}
+        lost = [name for name, found in points.items() if found is not None and not len(found)]
+        if lost:
+            size = "×".join(map(str, dataset.store.mask(lost[0]).shape))
+            raise HebbsegError(
+                f"{dataset.source.name}: at the working size {size}, no annotated pixel is left in the mask of {len(lost)} "
+                f"{role} case(s), such as {lost[0]!r}. Use a larger size (--size), annotate more of these images, or remove "
+                "their masks."
+            )
 
 
 def require_classes(settings: Settings, source: Source) -> None:

@@ -28,7 +28,14 @@ from hebbseg.runs.lock import exclusive
 from hebbseg.runs.parent import weights_of_parent
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.planned import describe_plan, planned
-from hebbseg.runs.preflight import check_listed, check_planned, check_settings, require_classes, require_labelled
+from hebbseg.runs.preflight import (
+    check_listed,
+    check_planned,
+    check_settings,
+    require_annotated,
+    require_classes,
+    require_labelled,
+)
 from hebbseg.runs.provenance import overlap_warning
 from hebbseg.runs.selection import draw_selected_split
 from hebbseg.runs.stages import Initialize, stage1_session, train_stages
@@ -67,8 +74,9 @@ def run(
     dataset, split, plan, chosen = _data(settings, reporter, dataset, folder)
     require_labelled(settings, split)
     require_classes(settings, dataset.source)
+    require_annotated(dataset, split)
     initialize = initialize or weights_of_parent(settings, dataset.source, reporter)
-    settings = _resolve_method(settings, len(split.training.unlabelled), folder.begun_with(), reporter)
+    settings = _resolve_method(settings, dataset, split, folder.begun_with(), reporter)
     state = folder.begin(settings, split, resume=resume, plan=plan)
     notes = _note_of_weights(settings, split, reporter) | dict(notes or {})
     if notes:
@@ -168,15 +176,20 @@ def _note_of_weights(settings: Settings, split: Split, reporter: Reporter) -> di
     return notes
 
 
-def _resolve_method(settings: Settings, unlabelled: int, started_with: Settings | None, reporter: Reporter) -> Settings:
+def _resolve_method(
+    settings: Settings, dataset: Dataset, split: Split, started_with: Settings | None, reporter: Reporter
+) -> Settings:
     """Replace ``method=auto`` by the method it stands for, or stood for when the run was started."""
     if settings.finetune.method != AUTO:
         return settings
-    method, options = auto_method(unlabelled=unlabelled)
+    unlabelled = len(split.training.unlabelled)
+    partial = sum(dataset.store.annotated(name) is not None for name in split.training.labelled)
+    method, options = auto_method(unlabelled=unlabelled + partial)
     if started_with is not None:
         method, options = started_with.finetune.method, dict(started_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""
-    reporter.say(f"method: {method}{how} ({unlabelled or 'no'} unlabelled training images)")
+    partly = f", {partial} partly annotated" if partial else ""
+    reporter.say(f"method: {method}{how} ({unlabelled or 'no'} unlabelled training images{partly})")
     return settings.changed(method=method, method_options=options)
 
 

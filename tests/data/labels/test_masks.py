@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from hebbseg.data.cases import DataError
+from hebbseg.data.cases import IGNORE, DataError
 from hebbseg.data.io.formats import read_labels
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.label_map import parse_label_map
@@ -222,9 +222,12 @@ def test_an_ignore_value_is_no_class(tmp_path: Path):
     told = MaskOptions(label_map=parse_label_map("background=0;class 1=1;class 2=2;background=255")).rule()
     assert told is not None
     np.testing.assert_array_equal(read(paths[0], told), stripes(0, 1, 2, 0))
-    for given in ("background=0;gland=1;ignore=255", {"background": 0, "gland": 1, "Ignore": 255}):
-        with pytest.raises(HebbsegError, match=r"not a class.*write background=255 instead of [iI]gnore=255"):
-            parse_label_map(given)
+    assert "pass --ignore 255" in problem.remedy
+    for given in ("background=0;gland=1;tumor=2;ignore=255", {"background": 0, "gland": 1, "tumor": 2, "Ignore": 255}):
+        rule = MaskOptions(label_map=parse_label_map(given)).rule()
+        assert rule is not None
+        assert [c.name for c in rule.classes] == ["background", "gland", "tumor"]
+        np.testing.assert_array_equal(read(paths[0], rule), stripes(0, 1, 2, IGNORE))
     assert parse_label_map("void=0;gland=1").classes[0].name == "void", "a background of this name is one"
 
 
@@ -232,7 +235,7 @@ def test_two_values_for_one_foreground_are_asked_about(tmp_path: Path):
     paths = [save(tmp_path / "a.png", blocks(0, 1)), save(tmp_path / "b.png", blocks(0, 255))]
     (problem,) = find_rule(paths, NOTHING_SAID).problems
     assert problem.fatal and "foreground is 255 in 1 masks and 1 in 1 others" in problem.finding
-    assert "'background=0;foreground=1;foreground=255'" in problem.remedy
+    assert "'background=0;foreground=1;foreground=255'" in problem.remedy and "--ignore 255" in problem.remedy
 
 
 def test_all_empty_masks_are_a_fatal_problem(tmp_path: Path):

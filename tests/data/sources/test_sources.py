@@ -526,7 +526,6 @@ def test_nnunet_labels_it_cannot_read(tmp_path: Path):
     save(tmp_path / "imagesTr" / "a_0000.png", picture(0, 9, 9))
     for labels, message in {
         '{"labels": {"background": 0, "whole": [1, 2]}}': "regions",
-        '{"labels": {"background": 0, "a": 1, "ignore": 2}}': "an 'ignore' label.*--label-map",
         '{"name": "x"}': "no 'labels'",
         "{": "not valid JSON",
     }.items():
@@ -551,6 +550,19 @@ def test_nnunet_regions_name_the_label_map_that_reads_them(tmp_path: Path):
     mask = source.mask(source.cases[0])
     for classes, region in (((1, 2, 3), (1, 2, 3, 4)), ((2, 3), (2, 3)), ((3,), (3,))):
         np.testing.assert_array_equal(np.isin(mask, classes), np.isin(values, region))
+
+
+def test_nnunet_ignore_label(tmp_path: Path):
+    save(tmp_path / "imagesTr" / "a_0000.png", picture(0, 9, 9))
+    mask = np.zeros((9, 9), np.uint8)
+    mask[3:6], mask[6:] = 1, 2
+    save(tmp_path / "labelsTr" / "a.png", mask)
+    (tmp_path / "dataset.json").write_text('{"labels": {"background": 0, "a": 1, "ignore": 2}}')
+    source = open_source(tmp_path)
+    assert [c.name for c in source.classes] == ["background", "a"]
+    np.testing.assert_array_equal(np.unique(source.mask(source.cases[0])), [0, 1, 255])
+    with pytest.raises(HebbsegError, match=r"ignore=1: this mask value is class 'a'"):
+        open_source(tmp_path, ignore=1)
 
 
 def test_plain_paths_of_known_sets_say_how_to_name_them(tmp_path: Path):

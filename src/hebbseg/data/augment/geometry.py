@@ -34,7 +34,10 @@ class Geometry:
     control_points: int = 7
 
     def apply(self, images: Tensor, masks: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
-        """Transform images (B, C, *S) and masks (B, *S); beyond the border, images are mirrored."""
+        """Transform images (B, C, *S) and masks (B, *S); beyond the border, both are mirrored.
+
+        A mirrored pixel keeps its class, or remains not annotated, so no label is invented.
+        """
         images = images.clone()
         masks = None if masks is None else masks.clone()
         self._flip_and_turn(images, masks, generator)

@@ -2,22 +2,18 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
-from skimage.measure import label
 
 from hebbseg.data.cases import ClassInfo, DataError, Problem
 from hebbseg.data.io.formats import read_labels
 from hebbseg.data.io.image_file import RawMask
 from hebbseg.data.io.parallel import parallel_map
-from hebbseg.data.labels.label_map import BLACK, Value
-from hebbseg.data.labels.masks import USE_THRESHOLD, MaskOptions, MaskRule, hex_colour, pack_colours, unpack_colour
-from hebbseg.data.labels.objects import IGNORE_VALUE, MaskValues, has_ignore_value, number_objects
+from hebbseg.data.labels.label_map import BLACK, MOST_CLASSES, Value
+from hebbseg.data.labels.masks import MaskOptions, MaskRule, hex_colour
+from hebbseg.data.labels.objects import IGNORE_VALUE, has_ignore_value, number_objects
+from hebbseg.data.labels.summary import MAX_DETECTED_CLASSES, MaskSummary, as_number, refuse_soft, summarize
 
-# A data set with more values needs a label map.
-MAX_DETECTED_CLASSES = 20
 _COLOUR_NAMES: dict[tuple[int, ...], str] = {
     (255, 0, 0): "red",
     (0, 255, 0): "green",
@@ -42,98 +38,40 @@ def find_rule(paths: Sequence[Path], options: MaskOptions, read: Callable[[Path]
 
     Raises `DataError` if the masks are ambiguous: soft edges, non-integer values, or too many values.
     """
-    results = list(parallel_map(lambda path: _summarize(path, read), paths))
-    summaries = [result for result in results if isinstance(result, _Summary)]
+    results = list(parallel_map(lambda path: summarize(path, read, options.ignore), paths))
+    summaries = [result for result in results if isinstance(result, MaskSummary)]
     failures = [result for result in results if isinstance(result, DataError)]
     if failures and not summaries:
         raise failures[0]
     if not summaries:
         return MaskRule(classes=(ClassInfo(index=0, value=0, name=options.names[0]),), index_of={0: 0})
     for summary in summaries:
-        _refuse_soft(summary)
+        refuse_soft(summary)
     palette = _common_palette(summaries)
     if palette is None or any(summary.colour for summary in summaries):
-        return _colour_rule(summaries)
-    return _number_rule(summaries, palette, options)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Summary:
-    """The values of one mask with their pixel counts, and the color of each index of indexed images."""
-
-    path: Path
-    counts: Mapping[Value, int]
-    colour: bool = False
-    lossy: bool = False
-    fraction: float | None = None
-    palette: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    areas: int | None = None
-
-    @property
-    def foreground(self) -> MaskValues:
-        return MaskValues(values=tuple(sorted(v for v in self.counts if isinstance(v, int) and v > 0)), areas=self.areas)
-
-
-def _summarize(path: Path, read: Callable[[Path], RawMask]) -> _Summary | DataError:
-    """Return the summary of a mask, or the error if it cannot be read (inspection reports it per case)."""
-    try:
-        raw = read(path)
-    except DataError as error:
-        return error
-    if raw.colour:
-        keys, counts = np.unique(pack_colours(raw.values), return_counts=True)
-        colours: dict[Value, int] = {unpack_colour(int(key)): int(n) for key, n in zip(keys, counts, strict=True)}
-        return _Summary(path=path, counts=colours, colour=True, lossy=raw.lossy)
-    if raw.values.dtype.kind == "f":
-        whole = raw.values == np.rint(raw.values)
-        if not whole.all():
-            return _Summary(path=path, counts={}, fraction=float(raw.values[~whole][0]))
-    numbers: dict[Value, int]
-    if raw.values.dtype == np.uint8:
-        histogram = np.bincount(raw.values.ravel(), minlength=256)
-        numbers = {int(value): int(histogram[value]) for value in np.flatnonzero(histogram)}
+        rule = _colour_rule(summaries)
     else:
-        keys, counts = np.unique(raw.values, return_counts=True)
-        numbers = {int(key): int(n) for key, n in zip(keys, counts, strict=True)}
-    palette = {}
-    if raw.palette is not None:
-        palette = {value: tuple(int(part) for part in raw.palette[value]) for value in numbers if isinstance(value, int)}
-    areas = None
-    if not raw.lossy and sum(isinstance(value, int) and value > 0 for value in numbers) > 2:
-        areas = int(label(raw.values.astype(np.int64), background=0).max())
-    return _Summary(path=path, counts=numbers, lossy=raw.lossy, palette=palette, areas=areas)
+        rule = _number_rule(summaries, palette, options)
+    return rule if options.ignore is None else _with_ignored(rule, options.ignore, palette, summaries)
 
 
-def _refuse_soft(summary: _Summary) -> None:
-    if summary.fraction is not None:
-        raise DataError(
-            summary.path,
-            f"non-integer values, such as {summary.fraction:.4g}: a probability map, not a mask",
-            USE_THRESHOLD.format(0.5),
+def _with_ignored(
+    rule: MaskRule, ignore: Value, palette: Mapping[int, tuple[int, ...]] | None, summaries: Sequence[MaskSummary]
+) -> MaskRule:
+    """Return the rule with the value of the pixels that are not annotated."""
+    if not any(summary.ignored for summary in summaries):
+        shown = hex_colour(ignore) if isinstance(ignore, tuple) else ignore
+        problem = Problem(
+            str(summaries[0].path.parent),
+            f"ignore={shown}: no mask contains this value",
+            "Check the value; `hebbseg check` without --ignore lists the values of the masks.",
         )
-    if summary.colour:
-        if summary.lossy or len(summary.counts) > MAX_DETECTED_CLASSES:
-            raise DataError(
-                summary.path,
-                f"color mask with {len(summary.counts)} colors: soft edges (JPEG compression or smoothing)",
-                "Export the masks as PNG without smoothing, or, for two classes, binarize them with --mask-threshold 128.",
-            )
-        return
-    levels = {value: n for value, n in summary.counts.items() if isinstance(value, int)}
-    drawn = sum(n for value, n in levels.items() if value > 8)
-    white = sum(n for value, n in levels.items() if 247 <= value <= 255)
-    # Many levels, mostly near white, indicate soft edges; object numbers are distributed more evenly.
-    soft = len(levels) > MAX_DETECTED_CLASSES and max(levels) <= 255 and white > 0.3 * drawn
-    if (summary.lossy and len(levels) > 2) or soft:
-        raise DataError(
-            summary.path,
-            f"soft edges: {len(levels)} gray levels from {min(levels)} to {max(levels)}"
-            + (" (JPEG compression blurs masks)" if summary.lossy else ""),
-            USE_THRESHOLD.format(128),
-        )
+        return replace(rule, problems=(*rule.problems, problem))
+    number = None if rule.in_colour else as_number(ignore, palette or {})
+    return rule.ignoring(ignore if number is None else number)
 
 
-def _common_palette(summaries: Iterable[_Summary]) -> dict[int, tuple[int, ...]] | None:
+def _common_palette(summaries: Iterable[MaskSummary]) -> dict[int, tuple[int, ...]] | None:
     """Return the color of each index over all indexed masks, or None if an index has two colors."""
     palette: dict[int, tuple[int, ...]] = {}
     for summary in summaries:
@@ -143,7 +81,7 @@ def _common_palette(summaries: Iterable[_Summary]) -> dict[int, tuple[int, ...]]
     return palette
 
 
-def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
+def _colour_rule(summaries: Sequence[MaskSummary]) -> MaskRule:
     """Black is background, or the most common color if there is no black; the other colors are sorted."""
     totals: dict[tuple[int, ...], int] = {}
     for summary in summaries:
@@ -157,6 +95,8 @@ def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
             f"color masks with {len(totals)} colors in the data set and no label map",
             "Name the colors: --label-map 'background=#000000;tumor=#ff0000;…'.",
         )
+    if not totals:
+        return _nothing_annotated(summaries, BLACK)
     background = BLACK if BLACK in totals or len(totals) == 1 else max(sorted(totals), key=lambda colour: totals[colour])
     colours = [background, *sorted(colour for colour in totals if colour != background)]
     names = ["background", *(_COLOUR_NAMES.get(colour, hex_colour(colour)) for colour in colours[1:])]
@@ -170,10 +110,12 @@ def _colour_rule(summaries: Sequence[_Summary]) -> MaskRule:
     return MaskRule(classes=classes, index_of={c.value: c.index for c in classes}, problems=(notice,))
 
 
-def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int, ...]], options: MaskOptions) -> MaskRule:
+def _number_rule(summaries: Sequence[MaskSummary], palette: Mapping[int, tuple[int, ...]], options: MaskOptions) -> MaskRule:
     values = sorted({value for summary in summaries for value in summary.counts if isinstance(value, int)})
     fullest = max(summaries, key=lambda summary: len(summary.counts))
-    limit = 256 if options.instances is False else MAX_DETECTED_CLASSES
+    if not values:
+        return _nothing_annotated(summaries, 0)
+    limit = MOST_CLASSES if options.instances is False else MAX_DETECTED_CLASSES
     objects = options.instances is None and number_objects([summary.foreground for summary in summaries])
     if objects and len(values) > limit:
         raise DataError(fullest.path, _numbers(values, summaries), _OBJECTS)
@@ -187,10 +129,11 @@ def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int,
     background = 0
     if 0 not in values and len(values) > 1:
         background = values[0]
+        found = "the value 0 is ignored" if options.ignore == 0 else "no mask contains the value 0"
         problems.append(
             Problem(
                 str(fullest.path),
-                f"no mask contains the value 0; the smallest value, {background}, is used as background",
+                f"{found}; the smallest value, {background}, is used as background",
                 f"If {background} is a foreground class, pass --label-map 'background=0;NAME={background};…'.",
             )
         )
@@ -219,7 +162,7 @@ def _number_rule(summaries: Sequence[_Summary], palette: Mapping[int, tuple[int,
     )
 
 
-def _numbers(values: Sequence[int], summaries: Sequence[_Summary]) -> str:
+def _numbers(values: Sequence[int], summaries: Sequence[MaskSummary]) -> str:
     counts = sorted(len(summary.foreground.values) for summary in summaries)
     return (
         f"values up to {values[-1]}, {counts[0]} to {counts[-1]} of them per mask, each one connected area: object numbers, "
@@ -227,28 +170,41 @@ def _numbers(values: Sequence[int], summaries: Sequence[_Summary]) -> str:
     )
 
 
-def _extra_value(values: Sequence[int], summaries: Sequence[_Summary]) -> Problem:
+def _extra_value(values: Sequence[int], summaries: Sequence[MaskSummary]) -> Problem:
     """Return the problem of the value 255 beside 0 … n: another encoding of the foreground, or an ignore label."""
     with_255 = [summary for summary in summaries if IGNORE_VALUE in summary.counts]
+    ignored = f"If {IGNORE_VALUE} marks pixels that are not annotated, pass --ignore {IGNORE_VALUE}. "
     others = [f"class {value}={value}" for value in values[1:-1]]
     if len(values) == 3 and not any(1 in summary.counts for summary in with_255):
         n = sum(1 in summary.counts for summary in summaries)
         return Problem(
             str(with_255[0].path),
             f"foreground is {IGNORE_VALUE} in {len(with_255)} masks and 1 in {n} others",
-            "If both mean the same, pass --label-map 'background=0;foreground=1;foreground=255'. If they are two classes, name "
-            "them: --label-map 'background=0;NAME=1;OTHER=255'.",
+            f"{ignored}If both mean the same, pass --label-map 'background=0;foreground=1;foreground=255'. If they are two "
+            "classes, name them: --label-map 'background=0;NAME=1;OTHER=255'.",
             fatal=True,
         )
     return Problem(
         str(with_255[0].path),
         f"value {IGNORE_VALUE} beside 0 … {values[-2]} in {len(with_255)} of {len(summaries)} masks: probably an ignore "
         "label (pixels that are not annotated)",
-        "Ignore labels are not supported yet. To count these pixels as background, pass --label-map "
+        f"{ignored}To count these pixels as background, pass --label-map "
         f"{shlex.quote(';'.join(['background=0', *others, f'background={IGNORE_VALUE}']))}. If {IGNORE_VALUE} is a class, pass "
         f"--label-map {shlex.quote(';'.join(['background=0', *others, f'NAME={IGNORE_VALUE}']))}.",
         fatal=True,
     )
+
+
+def _nothing_annotated(summaries: Sequence[MaskSummary], background: Value) -> MaskRule:
+    """Return the rule of masks that contain no value other than the ignored one."""
+    problem = Problem(
+        str(summaries[0].path.parent),
+        f"nothing is annotated in all {len(summaries)} masks: every pixel has the ignored value",
+        "Check the value of --ignore, or annotate some pixels.",
+        fatal=True,
+    )
+    only = ClassInfo(index=0, value=background, name="background")
+    return MaskRule(classes=(only,), index_of={background: 0}, problems=(problem,))
 
 
 def _rgb(colour: tuple[int, ...] | None) -> tuple[int, int, int] | None:

@@ -6,7 +6,7 @@ import numpy as np
 from skimage.measure import label
 from skimage.segmentation import find_boundaries, relabel_sequential
 
-from hebbseg.data.cases import Case, Source
+from hebbseg.data.cases import IGNORE, Case, Source
 from hebbseg.data.io.image_file import RawMask
 from hebbseg.data.labels.masks import MaskRule, pack_colours
 
@@ -44,12 +44,14 @@ def connected_objects(indices: np.ndarray) -> Objects:
 def objects_of(source: Source, case: Case) -> tuple[Objects, bool]:
     """Return the objects of a case's mask, and whether they are annotated, otherwise they are its connected areas.
 
-    Objects are annotated if the source has a method ``instances`` that returns ids (*spatial), not None.
+    Pixels that are not annotated belong to no object. Objects are annotated if the source has a method ``instances`` that
+    returns ids (*spatial), not None.
     """
     instances = getattr(source, "instances", None)
     ids = None if instances is None else instances(case)
     if ids is None:
-        return connected_objects(source.mask(case)), False
+        mask = source.mask(case)
+        return connected_objects(np.where(mask == IGNORE, 0, mask)), False
     labels, _, values = relabel_sequential(ids)
     return Objects(labels=labels.astype(np.int32), classes=np.ones(len(values) - 1, np.int64)), True
 

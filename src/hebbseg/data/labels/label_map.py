@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hebbseg.data.cases import ClassInfo
+from hebbseg.data.cases import IGNORE, ClassInfo
 from hebbseg.errors import FileError, HebbsegError
 from hebbseg.text_files import read_json
 
@@ -18,12 +18,16 @@ _HOW = (
     'or as a JSON file {"background": 0, "gland": 255}.'
 )
 BLACK = (0, 0, 0)
+MOST_CLASSES = IGNORE  # indices 0 … 254
 _IGNORE = re.compile(r"ignored?([_ ]?label)?|void", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMap:
-    """Classes and the index of each allowed value; several values can map to one class."""
+    """Classes and the index of each allowed value; several values can map to one class.
+
+    Values of pixels that are not annotated have the index `IGNORE`.
+    """
 
     classes: tuple[ClassInfo, ...]
     index_of: Mapping[Value, int]
@@ -33,6 +37,7 @@ def parse_label_map(given: LabelMapGiven) -> LabelMap:
     """Parse name → value pairs, or value → name as in nnU-Net v1; a repeated name merges its values.
 
     Index 0 is the class named background, else the class with value 0 (or black), else an added background of value 0.
+    The names ignore, ignored and void mark pixels that are not annotated; void is the background if its value is 0.
 
     >>> [c.name for c in parse_label_map("gland=255;background=0").classes]
     ['background', 'gland']
@@ -40,7 +45,6 @@ def parse_label_map(given: LabelMapGiven) -> LabelMap:
     pairs = _pairs(given)
     if not pairs:
         raise HebbsegError(f"Label map {_shown(given)}: no class found. {_HOW}")
-    _refuse_ignore(pairs, given)
     values = [value for _, value in pairs]
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
@@ -48,28 +52,50 @@ def parse_label_map(given: LabelMapGiven) -> LabelMap:
     if len({isinstance(value, tuple) for value in values}) > 1:
         raise HebbsegError(f"Label map {_shown(given)}: numbers and colors are mixed. Use one or the other.")
     zero: Value = BLACK if isinstance(values[0], tuple) else 0
+    pairs, ignored = _without_ignored(pairs, zero, given)
     background = next((name for name, _ in pairs if name.lower() == "background"), None)
     if background is None:
         background = next((name for name, value in pairs if value == zero), None)
     if background is None:
         background = "background"
+        if zero in ignored:
+            raise HebbsegError(
+                f"Label map {_shown(given)}: the pixels with value {_shown(zero)} are not annotated, and no class is named "
+                "background. Name it: 'background=VALUE;…'."
+            )
         pairs = [(background, zero), *pairs]
     names = list(dict.fromkeys([background, *(name for name, _ in pairs)]))
-    index_of = {value: names.index(name) for name, value in pairs}
+    if len(names) > MOST_CLASSES:
+        raise HebbsegError(f"Label map {_shown(given)}: {len(names)} classes; at most {MOST_CLASSES} are supported.")
+    index_of = {value: names.index(name) for name, value in pairs} | dict.fromkeys(ignored, IGNORE)
     first_value = dict(reversed(pairs))
     classes = tuple(ClassInfo(index=i, value=first_value[name], name=name) for i, name in enumerate(names))
     return LabelMap(classes=classes, index_of=index_of)
 
 
-def _refuse_ignore(pairs: list[tuple[str, Value]], given: LabelMapGiven) -> None:
-    for name, value in pairs:
-        if _IGNORE.fullmatch(name) and value not in (0, BLACK):
-            shown = "#" + "".join(f"{part:02x}" for part in value) if isinstance(value, tuple) else value
-            raise HebbsegError(
-                f"Label map {str(given)!r}: {name!r} marks pixels that are not annotated; it is not a class, and ignore labels "
-                f"are not supported yet. To count these pixels as background, write background={shown} instead of "
-                f"{name}={shown}. Otherwise, leave these masks out."
-            )
+def parse_value(text: str) -> Value:
+    """Parse the mask value, or the color such as ``#808080``, of pixels that are not annotated (``--ignore``)."""
+    try:
+        return _value(text.strip(), text)
+    except HebbsegError:
+        raise HebbsegError(
+            f"ignore={text!r}: allowed are a mask value such as 255, or a color such as '#808080'. It marks pixels that are "
+            "not annotated."
+        ) from None
+
+
+def _without_ignored(
+    pairs: list[tuple[str, Value]], zero: Value, given: LabelMapGiven
+) -> tuple[list[tuple[str, Value]], list[Value]]:
+    """Return the pairs of classes, and the values of pixels that are not annotated."""
+
+    def is_ignored(name: str, value: Value) -> bool:
+        return bool(_IGNORE.fullmatch(name)) and not (name.lower() == "void" and value == zero)
+
+    classes = [pair for pair in pairs if not is_ignored(*pair)]
+    if not classes:
+        raise HebbsegError(f"Label map {_shown(given)}: no class found besides {pairs[0][0]!r}. {_HOW}")
+    return classes, [value for name, value in pairs if is_ignored(name, value)]
 
 
 def _pairs(given: LabelMapGiven) -> list[tuple[str, Value]]:

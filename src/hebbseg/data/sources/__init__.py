@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Any
 
 from hebbseg.data.cases import DataError, Source
-from hebbseg.data.labels.label_map import LabelMapGiven, parse_label_map
+from hebbseg.data.labels.label_map import LabelMapGiven, parse_label_map, parse_value
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.sources.archives import is_archive, unpacked
 from hebbseg.data.sources.files import FileSource
@@ -40,6 +40,7 @@ def open_source(
     instances: bool | None = None,
     images: str | None = None,
     masks: str | None = None,
+    ignore: str | int | None = None,
     **phantom_options: Any,
 ) -> Source:
     r"""Open a data set: a folder, a zip archive, a named data set such as ``glas:PATH`` (see `SOURCES`) or ``phantom:NAME``.
@@ -55,22 +56,26 @@ def open_source(
         instances: mask values number objects; every value above 0 is foreground.
         images: folder of the images in a plain folder, by name or path; default: recognized by its name.
         masks: folder of the masks in a plain folder, by name or path, or "none"; default: recognized by its name or content.
+        ignore: value, or color such as ``"#808080"``, of pixels that are not annotated.
         phantom_options: options of ``phantom``.
     """
     name, place = _split(spec)
     if name == "phantom":
-        given = (group, label_map, mask_threshold, instances, images, None if masks == NO_MASKS else masks)
+        given = (group, label_map, mask_threshold, instances, images, None if masks == NO_MASKS else masks, ignore)
         if any(option is not None for option in given):
             raise HebbsegError(f"{str(spec)!r}: options for reading files do not apply to generated data. Remove them.")
         return _function(name)(place, **phantom_options)
     if phantom_options:
         option = next(iter(phantom_options))
-        allowed = ("label_map", "group", "mask_threshold", "instances", "images", "masks")
+        allowed = ("label_map", "group", "mask_threshold", "instances", "images", "masks", "ignore")
         raise HebbsegError(f"Unknown option {option!r} for data {str(spec)!r}. {did_you_mean(option, allowed)}")
     if label_map is not None and (mask_threshold is not None or instances):
         raise HebbsegError("--label-map cannot be combined with --mask-threshold or --instances. Use only one of them.")
     options = MaskOptions(
-        label_map=None if label_map is None else parse_label_map(label_map), threshold=mask_threshold, instances=instances
+        label_map=None if label_map is None else parse_label_map(label_map),
+        threshold=mask_threshold,
+        instances=instances,
+        ignore=None if ignore is None else parse_value(str(ignore)),
     )
     path = _folder(Path(place).expanduser())
     folders = {"image_folder": images, "mask_folder": masks}

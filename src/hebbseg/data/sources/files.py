@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hebbseg.data.cases import Case, ClassInfo, DataError, Problem
+from hebbseg.data.cases import IGNORE, Case, ClassInfo, DataError, Problem
 from hebbseg.data.io.formats import axes_of, match_axes, read_header, read_image, read_labels
 from hebbseg.data.io.image_file import Axes, Header, RawMask
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.instances import object_ids
-from hebbseg.data.labels.masks import MaskOptions, MaskRule, to_indices, two_classes
+from hebbseg.data.labels.masks import MaskOptions, MaskRule, merged, to_indices, two_classes
 from hebbseg.data.sources.roles import MASK_ENDING
 from hebbseg.errors import HebbsegError, printable
 
@@ -56,6 +56,7 @@ class FileSource:
         self.cases = tuple(named.values())  # needed by `axes` in the next line
         self.cases = tuple(self._with_spacing_in_array_order(case) for case in self.cases)
         self.masks = masks or MaskOptions()
+        self.masks.rule()  # raises if they contradict each other
         self.notes = tuple(notes)
         self.lists_unused = lists_unused
         self._listing_problems = (*problems, *map(_same_name, twice))
@@ -87,7 +88,7 @@ class FileSource:
             return given
         if any(_in_own_folder(case) for case in self.cases):
             # One file per object: nonzero pixels are foreground.
-            return MaskRule(classes=two_classes(255, self.masks.names))
+            return MaskRule(classes=two_classes(255, self.masks.names), ignore=self.masks.ignore)
         return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept)
 
     def image(self, case: Case) -> np.ndarray:
@@ -111,15 +112,15 @@ class FileSource:
         if (ahead := self._masks_ahead.pop(case.id, None)) is not None:
             return ahead
         rule = self.rule
-        merged: np.ndarray | None = None
+        mask: np.ndarray | None = None
         for path in case.mask:
             raw = self._labels.pop(path, None) or read_labels(path)
             axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
             indices = match_axes(to_indices(raw, rule, path), raw.axes, axes, dims=self.spatial_dims)
             self._refuse_other_size(indices.shape, case, path)
-            merged = indices if merged is None else np.maximum(merged, indices)
-        assert merged is not None
-        return np.ascontiguousarray(merged)
+            mask = indices if mask is None else merged(mask, indices)
+        assert mask is not None
+        return np.ascontiguousarray(mask)
 
     def instances(self, case: Case) -> np.ndarray | None:
         """Return the object ids, (*spatial) int32 with 0 for background; None if the mask values are classes.
@@ -129,14 +130,15 @@ class FileSource:
         rule = self.rule
         if rule.index_of is not None or rule.threshold is not None:
             return None
-        ids = np.zeros(self.mask(case).shape, np.int32)
+        ignored = self.mask(case) == IGNORE
+        ids = np.zeros(ignored.shape, np.int32)
         for path in case.mask or ():
             raw = read_labels(path)
             axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
             found = match_axes(object_ids(raw, rule), raw.axes, axes, dims=self.spatial_dims)
             if not self.masks.instances:  # one file per object, whatever its values
                 found = (found > 0).astype(np.int32)
-            ids = np.where((found > 0) & (ids == 0), found + ids.max(initial=0), ids)
+            ids = np.where((found > 0) & (ids == 0) & ~ignored, found + ids.max(initial=0), ids)
         return ids
 
     def mask_ahead(self, case: Case) -> np.ndarray:

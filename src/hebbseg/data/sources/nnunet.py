@@ -35,7 +35,7 @@ def nnunet(path: Path, masks: MaskOptions) -> FileSource:
     if not cases:
         raise DataError(text(root / "imagesTr"), "no image found", "Name images as in nnU-Net: CASE_0000.nii.gz.")
     if masks.rule() is None:
-        masks = MaskOptions(label_map=_label_map(description, root / "dataset.json"))
+        masks = MaskOptions(label_map=_label_map(description, root / "dataset.json"), ignore=masks.ignore)
     cases = with_spacing(sorted(cases, key=lambda case: case.id))
     return FileSource(name=root.resolve().name, root=root, cases=cases, problems=problems, masks=masks, lists_unused=True)
 
@@ -54,13 +54,6 @@ def _label_map(description: dict[str, Any], path: Path) -> LabelMap:
     labels = description["labels"]
     if any(isinstance(value, list) for value in labels.values()):
         raise DataError(text(path), "regions (several values in one label)", _without_regions(labels))
-    if "ignore" in labels:
-        raise DataError(
-            text(path),
-            "an 'ignore' label",
-            "Partially annotated masks are not supported. Pass --label-map 'background=0;…;background="
-            f"{labels['ignore']}' to treat ignored pixels as background, or remove these masks.",
-        )
     return parse_label_map(labels)
 
 

@@ -9,8 +9,8 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from hebbseg.atomic_files import replacing
-from hebbseg.data.cases import Case, ClassInfo, Source
-from hebbseg.reporting.plots.overlay import displayable
+from hebbseg.data.cases import IGNORE, Case, ClassInfo, Source
+from hebbseg.reporting.plots.overlay import displayable, hatch
 
 # A green that occurs in no stain or skin, then the colorblind-safe palette of Okabe and Ito.
 CLASS_COLOURS = np.asarray(
@@ -41,12 +41,14 @@ def contact_sheet(
     """
     shown = choose(cases, most)
     columns = min(columns, max(len(shown), 4))
-    tiles = [overlay(*middle_slice(source, case, classes)) for case in shown]
+    slices = [middle_slice(source, case, classes) for case in shown]
+    tiles = [overlay(*each) for each in slices]
     rows = [range(start, min(start + columns, len(shown))) for start in range(0, len(shown), columns)]
     heights = [max(tiles[i].height for i in row) for row in rows]
     size = (_GAP + columns * (_TILE + _GAP), _HEADER + sum(heights) + len(rows) * (_CAPTION + _GAP))
     sheet = Pillow.new("RGB", size, _BACKGROUND)
-    _draw_header(sheet, source.name, len(shown), len(cases), classes)
+    hatched = " · hatched: not annotated" if any(m is not None and (m == IGNORE).any() for _, m in slices) else ""
+    _draw_header(sheet, f"{source.name} · {len(shown)} of {len(cases)} cases{hatched}", classes)
     top = _HEADER
     for row, height in zip(rows, heights, strict=True):
         for column, i in enumerate(row):
@@ -80,9 +82,10 @@ def middle_slice(source: Source, case: Case, classes: Sequence[ClassInfo]) -> tu
     if image.ndim == 4:  # (C, *volume) → (C, H, W)
         axis = int(np.argmin(image.shape[1:]))
         index = image.shape[1 + axis] // 2
-        if mask is not None and mask.any():
+        drawn = None if mask is None else (mask > 0) & (mask != IGNORE)
+        if drawn is not None and drawn.any():
             others = tuple(a for a in range(3) if a != axis)
-            index = int((mask > 0).sum(axis=others).argmax())
+            index = int(drawn.sum(axis=others).argmax())
         image = image.take(index, axis=1 + axis)
         mask = None if mask is None else mask.take(index, axis=axis)
     if getattr(source, "axes", "zyx") == "xyz":
@@ -92,7 +95,10 @@ def middle_slice(source: Source, case: Case, classes: Sequence[ClassInfo]) -> tu
 
 
 def overlay(pixels: np.ndarray, mask: np.ndarray | None, size: int = _TILE) -> Pillow.Image:
-    """Return an image of at most ``size`` pixels per side, with each class tinted and outlined."""
+    """Return an image of at most ``size`` pixels per side, with each class tinted and outlined.
+
+    Pixels that are not annotated are hatched.
+    """
     picture = Pillow.fromarray(pixels).convert("RGB")
     scale = size / max(picture.size)
     small = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
@@ -102,7 +108,8 @@ def overlay(pixels: np.ndarray, mask: np.ndarray | None, size: int = _TILE) -> P
     classes = np.asarray(Pillow.fromarray(mask).resize(small, Pillow.Resampling.NEAREST))
     canvas = np.asarray(picture).astype(np.float32)
     colour = CLASS_COLOURS[(classes.astype(int) - 1) % len(CLASS_COLOURS)]  # (H, W, 3)
-    inside = classes > 0
+    hatch(canvas, classes == IGNORE)
+    inside = (classes > 0) & (classes != IGNORE)
     canvas[inside] = (1 - _FILL) * canvas[inside] + _FILL * colour[inside]
     border = inside & _touches_other(classes)
     canvas[border] = colour[border]
@@ -115,8 +122,8 @@ def _touches_other(classes: np.ndarray) -> np.ndarray:
     return np.logical_or.reduce([neighbour != classes for neighbour in neighbours])
 
 
-def _draw_header(sheet: Pillow.Image, name: str, shown: int, total: int, classes: Sequence[ClassInfo]) -> None:
-    _write(sheet, (_GAP, 8), f"{name} · {shown} of {total} cases", 18, _INK, sheet.width - 2 * _GAP)
+def _draw_header(sheet: Pillow.Image, title: str, classes: Sequence[ClassInfo]) -> None:
+    _write(sheet, (_GAP, 8), title, 18, _INK, sheet.width - 2 * _GAP)
     left = _GAP
     draw = ImageDraw.Draw(sheet)
     for c in classes[1:]:

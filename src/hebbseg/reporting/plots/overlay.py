@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.ndimage import binary_dilation
 
+from hebbseg.data.cases import IGNORE
 from hebbseg.errors import HebbsegError
 
 Colour = tuple[int, int, int]
@@ -19,6 +20,7 @@ PALETTE: tuple[Colour, ...] = (
     (230, 159, 0),  # orange
 )
 TARGET_COLOUR: Colour = (0, 114, 178)  # blue, reserved for the target
+HATCH_PERIOD = 12  # pixels between the gray lines on pixels that are not annotated
 
 
 def overlay(
@@ -32,7 +34,8 @@ def overlay(
 ) -> np.ndarray:
     """Return the image with the contour of each foreground class; for a volume, three orthogonal slices side by side.
 
-    The slices go through the middle of the mask, or of the target if the mask is empty, or of the volume.
+    The slices go through the middle of the mask, or of the target if the mask is empty, or of the volume. Pixels that are
+    `IGNORE` in the mask or the target are hatched.
 
     Args:
         image: (C, *S) or (*S), any type; three channels are shown as RGB, otherwise the first in gray. Other than 8-bit
@@ -77,6 +80,11 @@ def _outlined(
 ) -> np.ndarray:
     """Return (3, H, W) uint8 with contours of (H, W) classes as (height, width, 3), enlarged by ``stretch``."""
     picture = _enlarge(np.moveaxis(rgb, 0, -1), stretch).copy()
+    ignored = (mask == IGNORE) if target is None else (mask == IGNORE) | (target == IGNORE)
+    if ignored.any():
+        mask = np.where(mask == IGNORE, 0, mask)
+        target = None if target is None else np.where(target == IGNORE, 0, target)
+        hatch(picture, _enlarge(ignored, stretch))
     thickness = max(2, round(max(picture.shape[:2]) / 200))
     layers = [] if target is None else [(target, (TARGET_COLOUR,))]
     for layer, layer_colours in [*layers, (mask, colours)]:
@@ -86,6 +94,13 @@ def _outlined(
         picture[binary_dilation(line, iterations=max(1, thickness // 3)) & ~line & (classes == 0)] = 0
         picture[line] = np.asarray(layer_colours, dtype=np.uint8)[(classes[line] - 1) % len(layer_colours)]
     return picture
+
+
+def hatch(picture: np.ndarray, area: np.ndarray) -> None:
+    """Draw diagonal gray lines on an area (H, W) of a picture (H, W, 3), in place."""
+    rows, columns = np.indices(area.shape)
+    lines = area & ((rows + columns) % HATCH_PERIOD < 2)
+    picture[lines] = (picture[lines] * 0.4 + 0.6 * 128).astype(picture.dtype)
 
 
 def _contour(classes: np.ndarray, thickness: int) -> np.ndarray:
@@ -114,8 +129,9 @@ def displayable(channels: np.ndarray) -> np.ndarray:
 def middle(mask: np.ndarray, target: np.ndarray | None = None) -> list[int]:
     """Return the median foreground position of the mask, else of the target, else the center of the volume."""
     for candidate in (mask, target):
-        if candidate is not None and candidate.any():
-            return [int(np.median(where)) for where in np.nonzero(candidate)]
+        drawn = None if candidate is None else (candidate != 0) & (candidate != IGNORE)
+        if drawn is not None and drawn.any():
+            return [int(np.median(where)) for where in np.nonzero(drawn)]
     return [n // 2 for n in mask.shape]
 
 
