@@ -83,10 +83,10 @@ def _without_gradients(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 def run() -> list[Row]:
     generator = torch.Generator().manual_seed(0)
-    images, volume = torch.randn(4, 3, 128, 128, generator=generator), torch.randn(1, 1, 64, 64, 64, generator=generator)
+    images, volume = torch.randn(4, 3, 128, 128, generator=generator), torch.randn(1, 1, 48, 48, 48, generator=generator)
     return [
-        *compare("4 images 128²", untrained(2, 3), images, rounds=9, at_most=1.5),
-        *compare("a window of 64³", untrained(3, 1), volume, rounds=5, at_most=1.5),
+        *compare("4 images 128²", untrained(2, 3), images, rounds=5, at_most=1.5),
+        *compare("a window of 48³", untrained(3, 1), volume, rounds=3, at_most=1.5),
     ]
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hebbseg.cli.settings_options import FLAGS
+from hebbseg.cli.settings_options import FLAG_OF, FLAGS
 from hebbseg.config import FLAT_NAMES
 from tests.tiny import command
 
@@ -20,7 +20,7 @@ def test_train_help_shows_every_option_with_its_description_and_default(
     for panel in {panel for panel, _ in FLAGS.values()}:
         assert f"─ {panel} ─" in shown
     for name in FLAGS:
-        assert f"--{name.removesuffix('_s').replace('_', '-')} " in shown
+        assert f"--{FLAG_OF.get(name, name.removesuffix('_s').replace('_', '-'))} " in shown
     assert f"{FLAT_NAMES['updates'][2].description}. [1000]".lower() in words.lower()
     assert "in seconds" not in words and "<bool>" not in words
 
