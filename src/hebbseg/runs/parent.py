@@ -53,7 +53,7 @@ def continued_options(given: Mapping[str, Any]) -> dict[str, Any]:
         "normalize": described.preprocessing["normalize"],
         "patch": "none" if described.window is None else list(described.window),
     }
-    for option, value in network.items():
+    for option, value in (network | {"borders": described.borders}).items():  # borders are one more output
         if option in given and _plain(given[option]) != _plain(value):
             shown = _plain(value).replace(",", "x") if option in ("size", "patch") else _plain(value)
             raise HebbsegError(f"{option}={given[option]} and --from {folder.path}: that run has {option}={shown}. Omit it.")
