@@ -261,6 +261,13 @@ def test_before_the_start_only_masks_are_used(name):
     assert len(late) > 1
 
 
+def test_fixmatch_starts_after_a_number_of_updates():
+    labelled, u = batch()
+    for first, terms in ((step().number + 1, {"supervised"}), (step().number, {"supervised", "pseudo"})):
+        m = method("fixmatch", options={"start": 0.5, "start_updates": first})
+        assert set(m(labelled, u, step())) == terms
+
+
 def test_the_teacher_of_fixmatch_follows_the_network():
     m = method("fixmatch", options={"decay": 0.75})
     before = [weight.clone() for weight in m.teacher.parameters()]

@@ -153,7 +153,7 @@ class FinetuneSettings(Section):
     method: str = Field(
         "auto",
         description="fine-tuning method: supervised, em, mean-teacher, uamt, cct, cps, urpc, dtc, fixmatch, unimatch or bcp; "
-        "auto: supervised for the first half of the training, then FixMatch with a teacher; supervised throughout if all "
+        "auto: supervised for half of the training, at least 500 updates, then FixMatch with a teacher; supervised only if all "
         "training images are labelled and their masks annotated everywhere",
     )
     method_options: Options = Field(

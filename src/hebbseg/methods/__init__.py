@@ -39,7 +39,9 @@ METHODS: dict[str, type[Method]] = {
 AUTO = "auto"
 # The method and options of auto if there are unlabelled images; see studies/study.md.
 WITH_UNLABELLED = "fixmatch"
-AUTO_OPTIONS: dict[str, Any] = {"start": 0.5, "pseudo_loss": "dice", "dice_gated": True, "decay": 0.99, "cutmix": 1.0}
+AUTO_OPTIONS: dict[str, Any] = {
+    "start": 0.5, "start_updates": 500, "pseudo_loss": "dice", "dice_gated": True, "decay": 0.99, "cutmix": 1.0
+}  # fmt: skip
 AUTO_TITLE = "FixMatch with teacher"
 
 

@@ -9,7 +9,7 @@ from hebbseg.methods.base import Labelled, Parts, RampedMethod, Step
 from hebbseg.methods.cutmix import strong_view
 from hebbseg.methods.losses import foreground_dice, pseudo_label_loss
 from hebbseg.methods.ops import Ramp, follow, make_teacher, pseudo_label
-from hebbseg.methods.options import Rate, Share, Weight
+from hebbseg.methods.options import CountOrZero, Rate, Share, Weight
 from hebbseg.networks.modes import without_dropout
 
 
@@ -30,6 +30,7 @@ class FixMatch(RampedMethod):
         ramp: shape of the ramp of λ
         ramp_share: fraction of training after which λ reaches its full value
         start: fraction of training on labelled images alone, before pseudo-labels are used
+        start_updates: number of updates on labelled images alone, if it is larger than that fraction
         threshold: τ, minimum confidence of a pseudo-label
         pseudo_loss: H, cross-entropy (ce) or Dice loss (dice) on confident positions
         dice_gated: multiply the loss on pseudo-labels by D, the foreground Dice on the labelled images of the batch, so that
@@ -48,6 +49,7 @@ class FixMatch(RampedMethod):
         ramp: Ramp = "constant",
         ramp_share: Share = 1.0,
         start: Share = 0.0,
+        start_updates: CountOrZero = 0,
         threshold: Share = 0.95,
         pseudo_loss: Literal["ce", "dice"] = "ce",
         dice_gated: bool = False,
@@ -58,6 +60,7 @@ class FixMatch(RampedMethod):
     ) -> None:
         super().__init__(weight=weight, ramp=ramp, ramp_share=ramp_share, **parts)
         self.start = start
+        self.start_updates = start_updates
         self.threshold = threshold
         self.pseudo_loss = pseudo_loss
         self.dice_gated = dice_gated
@@ -67,7 +70,7 @@ class FixMatch(RampedMethod):
         self.teacher = make_teacher(self.network) if decay else None
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
-        if step.progress < self.start:
+        if step.progress < self.start or step.number < self.start_updates:
             return self.supervised(labelled)
         unlabelled = self.needed(unlabelled)
         count = len(labelled.images)

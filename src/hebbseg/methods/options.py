@@ -15,6 +15,7 @@ Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Owner = type | Callable[..., Any]
 """A class with options as keywords of its constructor, or a function with options as keywords."""

@@ -141,14 +141,18 @@ class _Enough(Exception):
 
 def time_update(context: RunContext) -> float:
     """Return the mean seconds of an update of stage 2, over updates spread from its start to its end."""
-    finetune = context.settings.finetune.model_copy(update={"updates": UPDATES, "epochs": None, "time_budget_s": None})
+    planned = context.settings.finetune
+    finetune = planned.model_copy(update={"updates": UPDATES, "epochs": None, "time_budget_s": None})
+    options = dict(finetune.method_options)
+    if "start_updates" in options:  # the measured updates stand for all
+        options["start_updates"] = int(options["start_updates"]) * UPDATES // planned.updates
     method = make_method(
         finetune.method,
         network=_network(context),
         another=lambda: _network(context),
         loss=finetune.loss,
         augment=context.augment,
-        options=finetune.method_options,
+        options=options,
     )
     ends = [time.monotonic()]
 
