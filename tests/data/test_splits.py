@@ -180,7 +180,7 @@ def test_stage_1_alone_needs_no_mask():
 @pytest.mark.parametrize(
     ("source", "options", "words"),
     [
-        (listed(5, unmasked=set(range(5))), {}, ["none of the 5 cases", "labelled=0"]),
+        (listed(5, unmasked=set(range(5))), {}, ["none of the 5 cases", "`hebbseg pretrain`"]),
         (listed(5, unmasked={1, 2, 3, 4}), {}, ["1 case has a mask", "test=0"]),
         (listed(6), {"folds": 10}, ["folds=10", "6 separate", "folds=6"]),
         (listed(30, groups=[f"p{i % 3}" for i in range(30)]), {"folds": 5}, ["3 separate", "30 masks"]),

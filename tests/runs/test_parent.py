@@ -146,3 +146,16 @@ def test_the_axis_of_classes_is_found_in_other_networks(name: str):
         assert torch.allclose(new(image)[:, [0, 3]], old(image), atol=1e-5)
     with pytest.raises(HebbsegError, match="in the earlier model"):
         grown_weights({**options, "out_channels": 4}, new.state_dict(), {}, {0: 0})
+
+
+def test_a_run_with_borders_continues_with_the_border(tmp_path: Path, monkeypatch, capsys):
+    data = bright_folder(tmp_path / "data")
+    small = ("--size", "32x32", "--features", "4,8", "--init", "random", "--method", "supervised", "--borders")
+    assert command(monkeypatch, "train", data, "-o", tmp_path / "run", *small, *QUICK) == 0
+    still = ("--set", "learning_rate=1e-12", "--set", "weight_decay=0", "--set", "ema=0", "--method", "supervised")
+    first = ("train", data, "-o", tmp_path / "run2", "--from", tmp_path / "run", *still, *QUICK)
+    assert command(monkeypatch, *first) == 0, said(capsys)
+    old, new = (load_model(tmp_path / run / "model.safetensors")[0] for run in ("run", "run2"))
+    assert {name: tuple(value.shape) for name, value in old.items()} == {name: tuple(v.shape) for name, v in new.items()}
+    for name, value in old.items():
+        torch.testing.assert_close(new[name], value, atol=1e-6, rtol=0)

@@ -70,7 +70,8 @@ def weights_of_parent(settings: Settings, source: Source, reporter: Reporter) ->
     if settings.pretrain.init != str(run / MODEL):
         raise HebbsegError(f"from_run={run}: it is an option of `hebbseg train` and Segmenter.train, not of a recipe.")
     weights, description = load_model(run / MODEL)
-    old = ModelDescription.of(description, trust=True).class_infos
+    described = ModelDescription.of(description, trust=True)
+    old = described.class_infos
     new_index = match_classes(old, source.classes, run=str(run), data=source.name)
     added = [_name(info) for info in source.classes if info.index not in new_index.values()]
     of_output = "The output layer is kept."
@@ -78,8 +79,11 @@ def weights_of_parent(settings: Settings, source: Source, reporter: Reporter) ->
         of_output = f"The output layer grows by {', '.join(added)}; the weights of {', '.join(map(_name, old))} are kept."
     reporter.say(f"continuing from {run}. {of_output}")
 
+    if described.borders:
+        new_index[len(old)] = len(source.classes)  # the border is the last output
+
     def initialize(context: RunContext, number: int) -> tuple[nn.Module, Initialized]:
-        options = context.network_options(len(source.classes))
+        options = context.network_options(context.outputs)
         network = build_network(**options, seed=settings.run_seed + number * SEEDS_APART)
         # The further networks of a method must differ from the first, so their output layers are new.
         grown = grown_weights(options, network.state_dict(), weights, new_index if number == 0 else {})
