@@ -136,6 +136,12 @@ def test_with_a_run_uncertain_images_far_from_labelled_ones_come_first(tmp_path:
     assert set(opened) == allowed | set(split.training.labelled), "no test image"
     assert "have masks that the run did not use" in capsys.readouterr().err
     assert command(monkeypatch, "next", run, "-n", "3", "--criterion", "coverage", *FAST, "-o", out) == 0
+    said = capsys.readouterr().out
+    assert f"hebbseg train {data} -o NEW_RUN --from {run}" in said
+    assert f"ranked  3 of {len(allowed)}" in said
+    (data / "images" / "broken.png").write_bytes(b"no image")
+    assert command(monkeypatch, "next", run, *FAST, "--criterion", "random") == 0
+    assert f"ranked  {len(allowed)} of " in capsys.readouterr().out
     assert command(monkeypatch, "next", run, "-n", str(len(allowed) + 1)) == 2
     assert f"only {len(allowed)} unlabelled images" in capsys.readouterr().err
 

@@ -1,12 +1,13 @@
 """hebbseg plan: the table, and the JSON other programs read."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.runs.test_planned import wide_folder
-from tests.tiny import command
+from tests.tiny import bright_folder, command
 
 NETWORK = ("--features", "4,8", "--set", "pretrain_max_batches=1")
 
@@ -48,13 +49,24 @@ def test_the_plan_as_text(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert not list(tmp_path.iterdir()), "nothing is written"
 
 
+def test_the_next_command_has_the_options_and_unreadable_images_are_reported(tmp_path: Path, monkeypatch, capsys) -> None:
+    data = bright_folder(tmp_path / "my data", "abcd", masks="abc")
+    (data / "images" / "broken.png").write_bytes(b"no image")
+    options = ("--size", "16", "--features", "4,8", "--init", "random", "--group", "^(.)")
+    assert command(monkeypatch, "plan", data, *options) == 0
+    said = capsys.readouterr()
+    following = shlex.split(said.out.splitlines()[-1].removeprefix("next"))
+    assert following == ["hebbseg", "train", str(data), *options, "-o", "run1"]
+    assert "left out: " in said.err and "broken.png" in said.err
+
+
 def test_a_given_budget_replaces_the_usual_ones(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--labelled", "1", "--size", "16", *NETWORK, "--method", "supervised", "--init", "random")
     assert command(monkeypatch, "plan", data, "--time-budget", "1h", *options) == 0
     out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if "--time-budget" in line]
+    lines = [line for line in out.splitlines() if line.strip().startswith("--time-budget")]
     assert len(lines) == 1 and "--time-budget 60m" in lines[0] and "--updates" in lines[0]
     assert "on this machine" in out and "s per update" in out
 

@@ -115,7 +115,7 @@ def test_one_bad_file_is_reported_and_the_rest_goes_on(tmp_path: Path, model: Pa
     [
         (["MODEL", "new"], "-o"),
         (["nowhere", "new", "-o", "out"], "no such file"),
-        (["MODEL", "nowhere", "-o", "out"], "no such folder"),
+        (["MODEL", "nowhere", "-o", "out"], "no such file or folder"),
         (["MODEL", "new", "-o", "out", "--tta", "flip"], "'flips'"),
         (["MODEL", "new", "-o", "out", "--accelerator", "gpuu"], "'gpu'"),
         (["MODEL", "new", "-o", "out", "--with", "nowhere"], "no such file"),

@@ -60,6 +60,12 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pyte
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(HebbsegError, match=r"nothing\.safetensors: no such file"):
         load_model(tmp_path / "nothing.safetensors")
+    (tmp_path / "run.json").write_text('{"status": "running"}')
+    with pytest.raises(HebbsegError, match=r"the run is not complete and has no model yet\. Continue it with --resume"):
+        load_model(tmp_path / "nothing.safetensors")
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(HebbsegError, match=r"nothing\.safetensors: no such file"):
+        load_model(tmp_path / "nothing.safetensors")
 
 
 def test_a_model_of_version_0_1_still_loads(tmp_path: Path) -> None:

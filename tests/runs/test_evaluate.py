@@ -19,6 +19,7 @@ from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
 from hebbseg.inference import large_tiff
 from hebbseg.runs.evaluate import fitting_source, results_folder
+from tests.data.arrays_source import ArraysSource
 from tests.data.trees import picture, save
 from tests.tiny import GLANDS, TINY, TWO_CLASSES, bright_folder, command, tiny_segmenter
 
@@ -150,6 +151,10 @@ def test_classes_must_agree(tmp_path: Path):
     fitting_source(relabelled, tiny_segmenter(classes=named(("background", 0), ("gland", 1))))
     with pytest.raises(HebbsegError, match="differ from the model's"):
         fitting_source(relabelled, tiny_segmenter(classes=named(("background", 0), ("nucleus", 255))))
+    ignoring = ArraysSource([], channels=3)
+    ignoring.classes = named(("background", 0), ("class 1", 1), ("class 255", 255))
+    with pytest.raises(HebbsegError, match=r"not annotated, pass --ignore 255"):
+        fitting_source(ignoring, tiny_segmenter(classes=named(("background", 0), ("foreground", 1))))
     with pytest.raises(HebbsegError, match="is 2D and the model 3D"):
         fitting_source(source, replace(tiny_segmenter(dims=3, size=None)))
 

@@ -106,6 +106,8 @@ def test_other_classes_and_settings_are_refused(tmp_path: Path, parent: Path, mo
     assert "the split comes" in error(*begun, "--folds", "3")
     assert "the initial weights" in error(*begun, "--init", "random")
     assert "that run has features=4,8" in error(*begun, "--features", "4,8,16")
+    assert "that run has borders=False" in error(*begun, "--borders")
+    assert "that run has size=16x16" in error(*begun, "--size", "20x16")
     assert "run.json, split.json, model.safetensors missing" in error("--from", str(tmp_path / "more"))
     (tmp_path / "half").mkdir()
     for name in ("run.json", "split.json"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image as Pillow
 
 from hebbseg import Segmenter
 from hebbseg.config import make_settings
@@ -24,6 +25,7 @@ from hebbseg.training.interrupt import Interrupted
 from tests.data.trees import picture, save
 from tests.runs.test_decode_once import decoded as decoded
 from tests.runs.test_train import same_result
+from tests.tiny import bright_folder
 
 TINY: dict[str, Any] = {
     "labelled": "3", "test": "0.25", "features": (4, 8), "updates": 2, "pretrain_epochs": 1, "pretrain_max_batches": 1,
@@ -139,6 +141,16 @@ def test_an_estimate_trains_nothing_and_reads_few_files(
     assert time.total_s == pytest.approx(time.reading_s + time.stage1_s + 500 * time.update_s + time.test_s)
     images = {path.stem for path in decoded if path.parent.name == "images"}
     assert not images & set(found.split.test), "test cases are not read"
+
+
+def test_partly_annotated_masks_have_the_method_that_uses_the_rest(tmp_path: Path) -> None:
+    data = bright_folder(tmp_path / "data", "abcd")
+    assert estimate(make_settings(data, TINY | {"ignore": 7}), measure=False).method == "supervised"
+    for path in (data / "masks").iterdir():
+        mask = np.array(Pillow.open(path))
+        mask[:3] = 7
+        Pillow.fromarray(mask).save(path)
+    assert estimate(make_settings(data, TINY | {"ignore": 7}), measure=False).method == WITH_UNLABELLED
 
 
 def test_what_a_budget_pays_for_grows_with_it(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ DataOrRun = Annotated[
 @takes_settings("group", "images", "masks", "accelerator")
 def next_(
     data: DataOrRun,
-    count: Annotated[int, typer.Option("-n", "--number", metavar="N", help="Number of images to rank.")] = 10,
+    count: Annotated[
+        int | None,
+        typer.Option("-n", "--number", metavar="N", help="Number of images to rank. [dim]\\[10; all if fewer][/]"),
+    ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="CSV", help="Write the ranking to this file.")] = None,
     sheet: Annotated[
         Path | None, typer.Option("--sheet", metavar="PNG", help="Draw a contact sheet of the ranked images.")
@@ -78,6 +81,7 @@ def next_(
     from hebbseg.atomic_files import refuse_unwritable
     from hebbseg.cli.models import load_models
     from hebbseg.cli.progress import make_reporter
+    from hebbseg.runs.folder import RunFolder
     from hebbseg.runs.next_images import check_copies, check_count, copy_images, next_images
 
     source, candidates = _candidates(data, run, reading)
@@ -114,10 +118,12 @@ def next_(
         facts.append(("sheet", str(_draw(source, ranked, sheet))))
     if copy_to is not None:
         facts.append(("copied", f"{copy_images(ranked, copy_to)} files to {copy_to}"))
-    if run is None:
-        facts.append(
-            ("next", f"annotate them, put the masks into the data, {shlex.join(['hebbseg', 'train', data, '-o', 'RUN'])}")
-        )
+    following = ["hebbseg", "train", data, "-o", "RUN"]
+    if run is not None:
+        settings = RunFolder(run).begun_with()
+        assert settings is not None
+        following = ["hebbseg", "train", settings.data.source, "-o", "NEW_RUN", "--from", data]
+    facts.append(("next", f"annotate them and add the masks to the data, then: {shlex.join(following)}"))
     show_facts(facts)
 
 

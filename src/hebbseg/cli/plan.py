@@ -1,6 +1,7 @@
 """hebbseg plan: what training would do with a data set, and how long it would take."""
 
 import shlex
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -55,6 +56,8 @@ def plan(
     settings = make_settings(data, given)
     find_place(settings.data.source)
     found = estimate(settings, measure=not no_timing)
+    for problem in found.unreadable:
+        typer.echo(f"left out: {problem}", err=True)
     if json:
         print_json(as_json(found, settings))
     else:
@@ -120,4 +123,10 @@ def _show(found: "Estimate", settings: "Settings", *, timed: bool) -> None:
         if updates > time.updates:
             bought += f"; --updates {updates} uses all of it"
         typer.echo(f"{'':<10}--time-budget {minutes}: {bought}")
-    typer.echo(f"{'next':<10}{shlex.join(['hebbseg', 'train', settings.data.source, '-o', 'run1'])}, with the same options")
+    typer.echo(f"{'next':<10}{_training_command()}")
+
+
+def _training_command() -> str:
+    """Return the command that trains with the data and options of this one."""
+    given = sys.argv[sys.argv.index("plan") + 1 :]
+    return shlex.join(["hebbseg", "train", *(each for each in given if each not in ("--debug", "--no-timing")), "-o", "run1"])

@@ -54,7 +54,10 @@ def check_classes(
     counted = [fact.pixels for fact in facts if fact.pixels is not None]
     if not counted:
         if facts and not any(problem.fatal for problem in known):
-            remedy = "Add masks for a few images, or name their folder: --masks FOLDER. Pre-training needs no masks."
+            remedy = (
+                "Add masks for a few images (`hebbseg next` ranks the images to annotate), or name their folder: --masks "
+                "FOLDER. `hebbseg pretrain` needs none."
+            )
             yield Problem(source.name, "no case has a usable mask", remedy)
         return
     pixels = np.asarray(counted).sum(axis=0)

@@ -10,6 +10,7 @@ from hebbseg.data.cases import IGNORE, Case, ClassInfo, DataError, Problem, Sour
 from hebbseg.data.findings import CaseFacts, check_areas, check_classes, duplicates, file_of, notes_on, small_area
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.parallel import parallel_map
+from hebbseg.data.sources import nnunet
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import text
 from hebbseg.data.sources.patients import propose_groups
@@ -119,6 +120,8 @@ def _unused(source: Source, problems: Sequence[Problem]) -> list[Unused]:
     if not isinstance(source, FileSource) or not source.lists_unused:
         return []
     used = {path for case in source.cases for path in (*case.image, *(case.mask or ()))}
+    if nnunet.looks_like(source.root):
+        used.add(source.root / nnunet.DESCRIPTION)
     return find_unused(source.root, used, {problem.file for problem in problems})
 
 

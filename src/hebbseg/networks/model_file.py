@@ -1,6 +1,7 @@
 """Model files: weights and configuration in one safetensors file, without executable code."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from hebbseg.atomic_files import replacing
 from hebbseg.errors import FileError, HebbsegError, explaining, printable
+from hebbseg.text_files import read_json
 
 
 def save_model(path: Path, weights: dict[str, Tensor], description: dict[str, Any]) -> None:
@@ -27,6 +29,8 @@ def save_model(path: Path, weights: dict[str, Tensor], description: dict[str, An
 def load_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the weights and the configuration from a file of `save_model`. Executes no code."""
     if not path.is_file():
+        if _is_unfinished(path.parent):
+            raise HebbsegError(f"{path.parent}: the run is not complete and has no model yet. Continue it with --resume.")
         raise HebbsegError(f"{path}: no such file. Pass a run folder or its model.safetensors.")
     remedy = "Models are safetensors files; pickle files (.pt, .pth) are not opened because they can execute code."
     with explaining(path, "not a hebbseg model", remedy):
@@ -55,6 +59,14 @@ def compare_shapes(weights: dict[str, Tensor], wanted: dict[str, tuple[int, ...]
             theirs = "not in its weights" if found is None else f"{found} in its weights"
             ours = f"{wanted[name]} in its configuration" if name in wanted else "not in its configuration"
             raise HebbsegError(f"{printable(name)} is {theirs}, but {ours}. Use an intact copy, or train the model again.")
+
+
+def _is_unfinished(run: Path) -> bool:
+    if not (run / "run.json").is_file():
+        return False
+    with suppress(HebbsegError):
+        return bool(read_json(run / "run.json", "").get("status") == "running")
+    return False
 
 
 def _refuse_constant(name: str) -> float:

@@ -1,6 +1,7 @@
 """The fingerprint of a data set: sizes, spacing and classes, and how small its masks can be stored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from statistics import median
 
 import numpy as np
@@ -128,21 +129,28 @@ def _classes(source: Source) -> int | None:
         return None
 
 
+def any_partly_annotated(source: Source, labelled: Sequence[str]) -> bool:
+    """Return whether one of up to `MASKS` labelled masks is not annotated everywhere."""
+    return any(bool((mask == IGNORE).any()) for mask in _read_masks(source, labelled))
+
+
 def _labelled_masks(source: Source, labelled: Sequence[str], classes: int) -> list[Tensor]:
-    """Return up to `MASKS` labelled masks; those that cannot be read are reported when the data are decoded.
+    """Return up to `MASKS` labelled masks.
 
     Masks that are not annotated everywhere are left out: scribbles do not show how fine the objects are.
     """
+    return [
+        reference_mask(torch.from_numpy(np.ascontiguousarray(mask, dtype=np.uint8)), classes)
+        for mask in _read_masks(source, labelled)
+        if not (mask == IGNORE).any()
+    ]
+
+
+def _read_masks(source: Source, labelled: Sequence[str]) -> Iterator[np.ndarray]:
+    """Read up to `MASKS` labelled masks; those that cannot be read are reported when the data are decoded."""
     cases = {case.id: case for case in source.cases}
     # A source of files keeps these masks, so that decoding the data does not read them again.
     read: Callable[[Case], np.ndarray] = getattr(source, "mask_ahead", source.mask)
-    found = []
     for name in spread(sorted(labelled), MASKS):
-        try:
-            mask = read(cases[name])
-        except HebbsegError:
-            continue
-        if (mask == IGNORE).any():
-            continue
-        found.append(reference_mask(torch.from_numpy(np.ascontiguousarray(mask, dtype=np.uint8)), classes))
-    return found
+        with suppress(HebbsegError):
+            yield read(cases[name])

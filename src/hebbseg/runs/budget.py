@@ -52,8 +52,8 @@ class TimeBudget:
             least_s = 2 * (elapsed_s + self.test_s)
             raise HebbsegError(
                 f"--time-budget {self.total_s:g} s is too short: {elapsed_s:.0f} s have passed before stage 2, and the test "
-                f"needs about {self.test_s:.0f} s, so no time is left for training. Give at least {least_s:.0f} s, or fewer "
-                "test cases (--set test=0.1)."
+                f"needs about {self.test_s:.0f} s, so no time is left for training. Train "
+                f"into another folder with at least {least_s:.0f} s, or with fewer test cases (--set test=0.1)."
             )
         return max(before_s + left, 1e-6)
 

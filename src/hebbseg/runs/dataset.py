@@ -72,7 +72,7 @@ def decode_cases(
         # One problem per remedy, as the same often concerns many files.
         examples = list({problem.remedy: problem for problem in reversed(found.problems)}.values())[::-1]
         reporter.say(
-            f"Found {len(found.problems)} problem(s) in the data; {total - len(found.usable)} of {total} cases are left out. "
+            f"Found {len(found.problems)} problem(s) in the data; left out: {total - len(found.usable)} of {total} cases. "
             "`hebbseg check` lists all:"
         )
         for problem in examples[:PROBLEMS_SHOWN]:

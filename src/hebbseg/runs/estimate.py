@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from hebbseg.config import Settings
 from hebbseg.data.preprocessing import Preprocessing
+from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.data.store import CaseStore
+from hebbseg.errors import HebbsegError
 from hebbseg.methods import AUTO, auto_method, method_class
-from hebbseg.planning.fingerprint import spread
+from hebbseg.planning.fingerprint import any_partly_annotated, spread
 from hebbseg.planning.plan import Plan
 from hebbseg.runs.budget import STAGE1_SHARE
 from hebbseg.runs.context import RunContext
@@ -50,12 +52,16 @@ class TimeEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The plan of a run, its split, and its time; ``time`` is None without labelled training images or if not measured."""
+    """The plan of a run, its split, and its time; ``time`` is None without labelled training images or if not measured.
+
+    ``unreadable`` describes the images whose header cannot be read; training leaves them out.
+    """
 
     plan: Plan
     split: Split
     method: str
     time: TimeEstimate | None
+    unreadable: tuple[str, ...] = ()
 
 
 def estimate(settings: Settings, *, measure: bool = True) -> Estimate:
@@ -70,7 +76,8 @@ def estimate(settings: Settings, *, measure: bool = True) -> Estimate:
     settings = plan.applied_to(settings).changed(devices=1, num_nodes=1)
     check_planned(settings, source)
     if settings.finetune.method == AUTO:
-        method, options = auto_method(unlabelled=len(split.training.unlabelled))
+        unlabelled = len(split.training.unlabelled) or any_partly_annotated(source, split.training.labelled)
+        method, options = auto_method(unlabelled=int(unlabelled))
         settings = settings.changed(method=method, method_options=options)
     time = None
     if measure and split.training.labelled:
@@ -82,7 +89,9 @@ def estimate(settings: Settings, *, measure: bool = True) -> Estimate:
             masks=split.training.labelled,
         )
         time = _time(settings, Dataset(source=source, store=store, plan=plan), split)
-    return Estimate(plan=plan, split=split, method=settings.finetune.method, time=time)
+    headers = source.headers.values() if isinstance(source, FileSource) else ()
+    unreadable = tuple(str(error) for error in headers if isinstance(error, HebbsegError))
+    return Estimate(plan=plan, split=split, method=settings.finetune.method, time=time, unreadable=unreadable)
 
 
 def _time(settings: Settings, dataset: Dataset, split: Split) -> TimeEstimate:

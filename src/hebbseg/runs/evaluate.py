@@ -13,6 +13,7 @@ import numpy as np
 from hebbseg.atomic_files import refuse_unwritable, write_json
 from hebbseg.data.cases import Case, ClassInfo, Problem, Source
 from hebbseg.data.io.image_file import Axes, Header
+from hebbseg.data.labels.objects import IGNORE_VALUE, has_ignore_value
 from hebbseg.data.progress import Reporter
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
@@ -166,11 +167,13 @@ def _check_classes(data: Sequence[ClassInfo], model: Sequence[ClassInfo], name: 
     """Raise unless every pair of classes has the same name, or the same value and at most one user-given name."""
     if len(data) == len(model) and all(map(_same_class, data, model)):
         return
+    names = f"The classes of {name} ({_shown(data)}) differ from the model's ({_shown(model)}). "
+    if len(data) == len(model) + 1 and has_ignore_value([info.value for info in data]):
+        raise HebbsegError(f"{names}If {IGNORE_VALUE} marks pixels that are not annotated, pass --ignore {IGNORE_VALUE}.")
     values = data if len(data) == len(model) else model
     suggested = ";".join(f"{a.name}={_value(b)}" for a, b in zip(model, values, strict=True))
     raise HebbsegError(
-        f"The classes of {name} ({_shown(data)}) differ from the model's ({_shown(model)}). If they mean the same, assign "
-        f"mask values to the model's classes, for example --label-map {quote(suggested)}."
+        f"{names}If they mean the same, assign mask values to the model's classes, for example --label-map {quote(suggested)}."
     )
 
 

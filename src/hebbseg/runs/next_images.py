@@ -32,6 +32,9 @@ from hebbseg.runs.ranking import describe_images, descriptor_store, progress_of
 Row = dict[str, Any]
 
 
+NUMBER = 10  # of images to rank, if there are as many
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
     """The images to choose from and those that are labelled already, sorted by id, and notes on the others."""
@@ -79,9 +82,11 @@ def find_candidates(source: Source, split: Split | None = None, *, hidden: bool 
     return Candidates(unlabelled=unlabelled, labelled=labelled, notes=tuple(notes))
 
 
-def check_count(count: int, candidates: Candidates, name: str) -> None:
-    """Raise unless there are ``count`` unlabelled images."""
+def check_count(count: int | None, candidates: Candidates, name: str) -> int:
+    """Return the number of images to rank; None is `NUMBER`, or all if there are fewer. Raise if there are not as many."""
     left = len(candidates.unlabelled)
+    if count is None:
+        count = max(1, min(NUMBER, left))
     if count < 1:
         raise HebbsegError(f"-n {count}: allowed are numbers from 1 to {left}, the number of unlabelled images.")
     if left == 0:
@@ -90,13 +95,15 @@ def check_count(count: int, candidates: Candidates, name: str) -> None:
             "labelled. Add images without masks."
         )
     if count > left:
-        raise HebbsegError(f"-n {count}: {name} has only {left} unlabelled images. Request at most -n {left}.")
+        images = f"{left} unlabelled image" + ("s" if left > 1 else "")
+        raise HebbsegError(f"-n {count}: {name} has only {images}. Request at most -n {left}.")
+    return count
 
 
 def next_images(
     source: Source,
     candidates: Candidates,
-    count: int,
+    count: int | None,
     *,
     criterion: str,
     descriptors: str,
@@ -107,6 +114,7 @@ def next_images(
     """Return ``count`` unlabelled images in the order in which to annotate them. Reads no mask and no test image.
 
     Args:
+        count: None for `NUMBER`, or all if there are fewer.
         criterion: a name in `hebbseg.planning.criteria.CRITERIA`; ``uncertainty`` needs a model.
         descriptors: a name in `hebbseg.runs.ranking.DESCRIPTORS`, or ``model``.
         seed: random seed of the descriptors and of the criterion ``random``.
@@ -119,7 +127,7 @@ def next_images(
     ids = _readable(source, sorted(cases), list(stores.values()), reporter)
     stores = {name: store.restricted_to(store.source, images=ids) for name, store in stores.items()}
     labelled = {case.id for case in candidates.labelled}
-    check_count(count, replace(candidates, unlabelled=tuple(cases[n] for n in ids if n not in labelled)), source.name)
+    count = check_count(count, replace(candidates, unlabelled=tuple(cases[n] for n in ids if n not in labelled)), source.name)
     uncertainties: list[float] = []
     found = None
     if "model" in stores:

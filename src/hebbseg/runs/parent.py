@@ -53,11 +53,10 @@ def continued_options(given: Mapping[str, Any]) -> dict[str, Any]:
         "normalize": described.preprocessing["normalize"],
         "patch": "none" if described.window is None else list(described.window),
     }
-    for option, value in network.items():
+    for option, value in (network | {"borders": described.borders}).items():  # borders are one more output
         if option in given and _plain(given[option]) != _plain(value):
-            raise HebbsegError(
-                f"{option}={given[option]} and --from {folder.path}: that run has {option}={_plain(value)}. Omit it."
-            )
+            shown = _plain(value).replace(",", "x") if option in ("size", "patch") else _plain(value)
+            raise HebbsegError(f"{option}={given[option]} and --from {folder.path}: that run has {option}={shown}. Omit it.")
     reading = [option for option, (section, _, _) in FLAT_NAMES.items() if section == "data" and option not in OF_RUN]
     kept = {option: stored[option] for option in reading if stored[option] is not None}
     return kept | dict(given) | network | {"init": str((folder / MODEL).absolute()), "from_run": str(folder.path.absolute())}

@@ -214,7 +214,7 @@ def test_empty_and_missing_folders(tmp_path: Path):
     with pytest.raises(DataError, match=r"no image found.*notes\.docm"):
         open_source(tmp_path)
     plain_folder(tmp_path / "my_data")
-    with pytest.raises(DataError, match=r"my_dta: no such folder\. Did you mean 'my_data'\?"):
+    with pytest.raises(DataError, match=r"my_dta: no such file or folder\. Did you mean '.*my_data'\?"):
         open_source(tmp_path / "my_dta")
     with pytest.raises(DataError, match=r"a\.png: a file, not a folder\. Pass the folder"):
         open_source(tmp_path / "my_data" / "images" / "a.png")
@@ -508,6 +508,7 @@ def test_nnunet_with_channels_test_side_and_labels(tmp_path: Path):
         for case in source.cases:
             np.testing.assert_array_equal(source.image(case), volumes[case.id])
             np.testing.assert_array_equal(source.mask(case), (volumes[case.id][0] > 0) * 2)
+        assert not examine(source).unused
     shutil.rmtree(root / "labelsTs")
     (root / "imagesTr" / "c1_0001.nii.gz").unlink()
     nibabel.save(nibabel.Nifti1Image(volumes["c1"][0], np.eye(4)), root / "labelsTr" / "zz.nii.gz")

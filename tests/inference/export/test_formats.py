@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from dataclasses import replace
 from importlib import util
 from pathlib import Path
 
@@ -11,14 +12,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import read_labels
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.export import onnx_file
 from hebbseg.inference.export.bioimageio import processed
 from hebbseg.inference.export.formats import export_model, find_format
 from hebbseg.inference.predictor import Predictor
+from hebbseg.segmenter import Segmenter
 from tests.data.trees import picture, save
-from tests.tiny import command, tiny_segmenter
+from tests.tiny import TWO_CLASSES, command, tiny_segmenter
 
 
 def onnx_run(path: Path, image: Tensor) -> np.ndarray:
@@ -205,3 +208,18 @@ def test_bioimageio_package_is_complete(tmp_path: Path, normalize: str, dims: in
         from bioimageio.spec import load_description
 
         assert load_description(tmp_path / "m" / "rdf.yaml").validation_summary.status == "valid-format"
+
+
+def test_the_border_of_an_exported_network_counts_as_foreground(tmp_path: Path, monkeypatch, capsys):
+    three = tuple(ClassInfo(index=k, value=k) for k in range(3))
+    segmenter = replace(tiny_segmenter(classes=three), classes=TWO_CLASSES, borders=True)
+    segmenter.save(tmp_path / "model.safetensors")
+    assert command(monkeypatch, "export", tmp_path / "model.safetensors", "-o", tmp_path / "m.onnx") == 0
+    assert "count as foreground" in capsys.readouterr().out
+    image = save(tmp_path / "new" / "a.png", picture(0, 20, 28, 3))
+    loaded = Segmenter.load(tmp_path / "m.onnx")
+    torch.testing.assert_close(loaded.probabilities(image), segmenter.probabilities(image), atol=1e-5, rtol=0)
+    arguments = ("predict", tmp_path / "m.onnx", image, "--objects", "components", "-o", tmp_path / "out")
+    assert command(monkeypatch, *arguments) == 0
+    labels = read_labels(tmp_path / "out" / "objects" / "a.tif").values
+    assert np.array_equal(labels, loaded.objects(image).labels) and labels.max() > 0

@@ -38,7 +38,7 @@ def number_objects(masks: Sequence[MaskValues]) -> bool:
     return numbered >= _NUMBERED * len(drawn) or _overlap(drawn) < _DIFFERENT
 
 
-def has_ignore_value(values: Sequence[int]) -> bool:
+def has_ignore_value(values: Sequence[int | tuple[int, ...]]) -> bool:
     """Return whether the values are 0 … n and 255, which often marks pixels that are not annotated."""
     return len(values) > 2 and list(values) == [*range(len(values) - 1), IGNORE_VALUE]
 

@@ -1,6 +1,7 @@
 """Data sources by name, and the function that opens them."""
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
@@ -137,8 +138,9 @@ def _folder(path: Path) -> Path:
     if path.is_file():
         raise DataError(text(path), "a file, not a folder", "Pass the folder that contains it, or a zip archive of the folder.")
     siblings: Sequence[str] = [e.name for e in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = did_you_mean(path.name, siblings).partition("Allowed:")[0] if siblings else ""
-    raise DataError(text(path), "no such folder", hint.strip() or "Check the path.")
+    close = get_close_matches(path.name, siblings, n=1, cutoff=0.5)
+    hint = f"Did you mean {text(path.with_name(close[0]))!r}?" if close else "Check the path."
+    raise DataError(text(path), "no such file or folder", hint)
 
 
 def _detect(path: Path, spec: str) -> str:

@@ -16,15 +16,17 @@ from hebbseg.text_files import read_json
 
 _CHANNEL = re.compile(r"^(.*)_(\d{4})$")
 
+DESCRIPTION = "dataset.json"
+
 
 def looks_like(folder: Path) -> bool:
-    return (folder / "dataset.json").is_file() and (folder / "imagesTr").is_dir()
+    return (folder / DESCRIPTION).is_file() and (folder / "imagesTr").is_dir()
 
 
 def nnunet(path: Path, masks: MaskOptions) -> FileSource:
     """Open nnU-Net's layout. imagesTs is the test set if labelsTs has masks for it, else unlabelled."""
     root = find_root(path, looks_like, "dataset.json next to an imagesTr folder", "Pass the folder DatasetXXX_Name.")
-    description = _description(root / "dataset.json")
+    description = _description(root / DESCRIPTION)
     problems: list[Problem] = []
     cases = _side(root, "Tr", description, problems)
     tests = _side(root, "Ts", description, problems)
@@ -35,7 +37,7 @@ def nnunet(path: Path, masks: MaskOptions) -> FileSource:
     if not cases:
         raise DataError(text(root / "imagesTr"), "no image found", "Name images as in nnU-Net: CASE_0000.nii.gz.")
     if masks.rule() is None:
-        masks = MaskOptions(label_map=_label_map(description, root / "dataset.json"), ignore=masks.ignore)
+        masks = MaskOptions(label_map=_label_map(description, root / DESCRIPTION), ignore=masks.ignore)
     cases = with_spacing(sorted(cases, key=lambda case: case.id))
     return FileSource(name=root.resolve().name, root=root, cases=cases, problems=problems, masks=masks, lists_unused=True)
 

@@ -168,7 +168,7 @@ def make_split(
         if not regime.is_nothing:
             raise HebbsegError(
                 f"{source.name}: none of the {len(cases)} cases has a mask, so a segmenter can be neither trained nor "
-                "tested. Add masks, or pre-train on the images with `hebbseg pretrain` (labelled=0)."
+                "tested. Add masks (`hebbseg next` ranks images to annotate), or pre-train without them: `hebbseg pretrain`."
             )
         test = "official" if any(case.subset == "test" for case in cases) else 0.0
         folds, fold, validation = None, None, 0.0
@@ -253,7 +253,7 @@ def _test_side(
 def _with_masks(side: list[Case], what: str, notes: list[str]) -> tuple[str, ...]:
     without = sum(not case.has_mask for case in side)
     if without:
-        notes.append(f"{without} cases without mask belong to the {what} side: neither trained on nor scored.")
+        notes.append(f"Cases without mask on the {what} side, neither trained on nor scored: {without}.")
     return tuple(sorted(case.id for case in side if case.has_mask))
 
 

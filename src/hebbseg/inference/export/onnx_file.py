@@ -102,7 +102,8 @@ def load_onnx(path: Path) -> dict[str, Any]:
         described = ModelDescription.of(description, trust=True)  # the network is not built, so nothing is imported
     except HebbsegError as error:
         raise FileError(path, str(error), remedy) from error
-    return {"network": network.eval(), **settings_of(described)}
+    # The exported network has one output per class: the border counts as foreground.
+    return {"network": network.eval(), **settings_of(described), "borders": False}
 
 
 def require(module: str) -> ModuleType:
