@@ -21,7 +21,7 @@ def test_train_help_shows_every_option_with_its_description_and_default(
         assert f"─ {panel} ─" in shown
     for name in FLAGS:
         assert f"--{FLAG_OF.get(name, name.removesuffix('_s').replace('_', '-'))} " in shown
-    assert f"{FLAT_NAMES['updates'][2].description}. [1000]".lower() in words.lower()
+    assert f"{FLAT_NAMES['updates'][2].description}. [2000]".lower() in words.lower()
     assert "in seconds" not in words and "<bool>" not in words
 
 
