@@ -16,6 +16,7 @@ def test_no_command_opens_a_connection(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("connect", "connect_ex", "bind", "sendto"):
         monkeypatch.setattr(socket.socket, name, refused)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: pytest.fail(f"looked up {address}"))
+    monkeypatch.chdir(tmp_path)  # check writes a contact sheet
     data, run = bright_folder(tmp_path / "data"), tmp_path / "run"
     with pytest.raises(AssertionError, match="connection to"), socket.socket() as opened:
         opened.connect(("127.0.0.1", 9))
