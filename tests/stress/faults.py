@@ -26,7 +26,7 @@ from PIL import Image
 
 from tests.data.trees import picture
 
-SMALL = ("--size", "32", "--features", "4,8", "--updates", "60", "--seed", "3", "--set", "checkpoint_every_s=0.05")
+SMALL = ("--size", "32", "--features", "4,8", "--updates", "20", "--seed", "3", "--set", "checkpoint_every_s=0.05")
 RECIPE = """name = "small"
 baseline = "random"
 [settings]
