@@ -103,7 +103,7 @@ def test_a_run_ends_within_its_budget_and_says_so(tmp_path: Path, ticks: "count[
         assert found["stopped_by"] == "time_budget" and found["updates_planned"] == 4000
         assert 0 < found["updates_done"] < 400
     assert run["time_budget"]["test_s"] == pytest.approx(TEST.of(summary["n"]))
-    assert run["time_budget"]["stage1"] == {"epochs": 10, "max_batches": 1}, "1 + 10 · 3 of the 32 s allowed"
+    assert run["time_budget"]["stage1"] == {"epochs": 19, "max_batches": 1}, "1 + 19 · 3 of the 60 s allowed"
     assert run["status"] == "done" and run["seconds"] < 440
     assert summary["n"] == 4, "every test case is tested"
 

@@ -197,7 +197,7 @@ class FinetuneSettings(Section):
     time_budget_s: float | None = Field(
         None,
         gt=0,
-        description="time limit in seconds for the whole command, test included; stage 1 gets at most 8 % of it, and stage 2 "
+        description="time limit in seconds for the whole command, test included; stage 1 gets at most 15 % of it, and stage 2 "
         "ends with it or with updates, whichever is first",
     )
     validate_every: int = Field(

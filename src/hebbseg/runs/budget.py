@@ -19,7 +19,7 @@ from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.timing import Stage1Time, time_stage1, time_test
 from hebbseg.training.session import State
 
-STAGE1_SHARE = 0.08
+STAGE1_SHARE = 0.15
 
 
 @dataclass(frozen=True, kw_only=True)
