@@ -45,9 +45,9 @@ def measure(data: str, arm: str, seed: int, seconds: float) -> dict[str, Any]:
     given = {"protocol": "selection", "seed": seed, "time_budget_s": seconds, "updates": 10**6}
     settings = make_settings(f"{name}:{root / place}", own | given | ARMS[arm])
     with tempfile.TemporaryDirectory() as temporary:
-        begun, folder = time.process_time(), Path(temporary) / "run"
-        run(settings, folder, started=begun)
-        spent = time.process_time() - begun
+        start, folder = time.process_time(), Path(temporary) / "run"
+        run(settings, folder, started=start)
+        spent = time.process_time() - start
         described, summary = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("run.json", "summary.json"))
     choices = described["plan"]["choices"]
     size = choices["patch"]["value"] if choices["patch"]["value"] not in (None, "none") else choices["size"]["value"]

@@ -49,7 +49,7 @@ def test_reading_and_writing_happen_during_computing() -> None:
         return item
 
     def write(item: int, out: int) -> None:
-        met.append(item == 2 or computing[item + 1].wait(PATIENCE_S))  # the next one is begun before this one is written
+        met.append(item == 2 or computing[item + 1].wait(PATIENCE_S))  # the next one is started before this one is written
 
     list(overlapped(range(3), read=lambda i: read[i].set() or i, compute=compute, write=write))
     assert met == [True] * 6
@@ -74,18 +74,18 @@ def test_at_most_one_input_and_one_output_wait() -> None:
 
 
 def test_an_interrupt_finishes_the_writing_begun_and_starts_nothing_more() -> None:
-    begun, interrupted = threading.Event(), threading.Event()
+    started, interrupted = threading.Event(), threading.Event()
     read, written = [], []
 
     def compute(item: int, given: int) -> int:
         if item == 1:
-            begun.wait(PATIENCE_S)
+            started.wait(PATIENCE_S)
             interrupted.set()
             raise KeyboardInterrupt
         return item
 
     def write(item: int, out: int) -> None:
-        begun.set()
+        started.set()
         interrupted.wait(PATIENCE_S)
         written.append(item)
 

@@ -102,12 +102,12 @@ def test_other_classes_and_settings_are_refused(tmp_path: Path, parent: Path, mo
         assert command(monkeypatch, "train", data, "-o", tmp_path / "run2", *arguments) == 2
         return said(capsys)
 
-    begun = ("--from", str(parent / "run"))
-    assert "the split comes" in error(*begun, "--folds", "3")
-    assert "the initial weights" in error(*begun, "--init", "random")
-    assert "that run has features=4,8" in error(*begun, "--features", "4,8,16")
-    assert "that run has borders=False" in error(*begun, "--borders")
-    assert "that run has size=16x16" in error(*begun, "--size", "20x16")
+    continued = ("--from", str(parent / "run"))
+    assert "the split comes" in error(*continued, "--folds", "3")
+    assert "the initial weights" in error(*continued, "--init", "random")
+    assert "that run has features=4,8" in error(*continued, "--features", "4,8,16")
+    assert "that run has borders=False" in error(*continued, "--borders")
+    assert "that run has size=16x16" in error(*continued, "--size", "20x16")
     assert "run.json, split.json, model.safetensors missing" in error("--from", str(tmp_path / "more"))
     (tmp_path / "half").mkdir()
     for name in ("run.json", "split.json"):

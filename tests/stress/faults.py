@@ -133,12 +133,12 @@ def command(arguments: list[str], disturb: Callable[[], None] = lambda: None, ki
         child = os.fork()
         if child == 0:
             _child(arguments, disturb, output.fileno())
-        begun, sent = time.monotonic(), False
+        started, sent = time.monotonic(), False
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 break
-            waited = time.monotonic() - begun
+            waited = time.monotonic() - started
             if kill is not None and not sent and waited >= kill[1]:
                 os.kill(child, kill[0])
                 sent = True
@@ -289,12 +289,12 @@ def references(data: Path, folder: Path, names: list[str]) -> dict[str, float]:
     """Run each command undisturbed; return its seconds."""
     seconds = {}
     for name in names:
-        begun = time.monotonic()
+        started = time.monotonic()
         os.environ["HEBBSEG_CACHE"] = str(folder / "cache" / name)
         ended = command(SCENARIOS[name].arguments(data, folder / name))
         if ended.code != 0:
             raise SystemExit(f"{name} failed undisturbed:\n{ended.output}")
-        seconds[name] = time.monotonic() - begun
+        seconds[name] = time.monotonic() - started
     return seconds
 
 

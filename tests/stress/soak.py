@@ -199,8 +199,8 @@ def soak(seed: int, *, chains: int | None = None, minutes: float = math.inf) -> 
     import hebbseg.cli.app
     import hebbseg.runs.train  # noqa: F401  (before the fork)
 
-    begun, failed, number, commands = time.monotonic(), [], seed * 10**6, 0
-    while (chains is None or number < seed * 10**6 + chains) and time.monotonic() - begun < 60 * minutes:
+    started, failed, number, commands = time.monotonic(), [], seed * 10**6, 0
+    while (chains is None or number < seed * 10**6 + chains) and time.monotonic() - started < 60 * minutes:
         with tempfile.TemporaryDirectory() as folder:
             chain = run_chain(number, Path(folder))
         commands += len(chain.log)

@@ -12,7 +12,7 @@ from hebbseg.planning.fingerprint import Fingerprint
 from hebbseg.planning.round_trip import LEAST_DICE, MULTIPLE, SHORT_SIDES, candidate_sizes
 
 PATCH_2D = (256, 256)
-VOXELS_CPU = 48**3  # a patch of 96x96x80 takes over ten seconds per update on a core
+VOXELS_CPU = 48**3  # a patch of 96x96x80 takes eight seconds per update on a core (studies/update_cost.py)
 WHOLE_PIXELS = 2**17  # larger images are trained in patches
 SIZE_RATIO = 3.0  # images that differ more in size are not resized to one size
 DEEPEST = 4  # pixels along a side of the deepest feature map
