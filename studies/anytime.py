@@ -33,6 +33,7 @@ DATA: dict[str, tuple[str, dict[str, Any]]] = {
 ARMS: dict[str, dict[str, Any]] = {
     "scratch": {"init": "random", "method": "supervised"},
     "hebbian": {"method": "supervised"},
+    "unlabelled": {"init": "random"},
     "default": {},
 }
 
