@@ -1,6 +1,7 @@
 """Small valid files of every kind that hebbseg reads, and how each is read."""
 
 import json
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from hebbseg.data.sources.archives import unpacked
 from hebbseg.data.splits.split import Split, make_split
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.recipe import load_recipe
-from tests.data.trees import glas_tree, hmeps_tree, plain_folder
+from tests.data.trees import disc, glas_tree, hmeps_tree, picture, plain_folder, save
 
 RECIPE = """name = "small"
 [settings]
@@ -60,6 +61,8 @@ def corpus(folder: Path) -> list[Kind]:
     tifffile.imwrite(folder / "c.tif", volume, photometric="minisblack", ome=True, metadata={"axes": "ZYX"})
     for suffix in (".nii", ".nii.gz"):
         nibabel.save(nibabel.Nifti1Image(volume.astype(np.int16), np.eye(4)), folder / f"a{suffix}")
+        channels = np.stack([volume, volume[::-1]], axis=-1).astype(np.int16)  # 4D: the last axis holds channels
+        nibabel.save(nibabel.Nifti1Image(channels, np.eye(4)), folder / f"b{suffix}")
     image = sitk.GetImageFromArray(volume.astype(np.int16))
     for suffix in (".mha", ".nrrd"):
         sitk.WriteImage(image, str(folder / f"a{suffix}"))
@@ -73,7 +76,49 @@ def corpus(folder: Path) -> list[Kind]:
         file["label"] = volume
     images = (".png", ".bmp", ".jpg", ".gif", ".tif", ".nii", ".nii.gz", ".mha", ".nrrd", ".dcm", ".npy", ".npz", ".h5")
     kinds = [_kind(folder, suffix, _read_image) for suffix in images]
-    return kinds + _texts(folder)
+    return kinds + _of_several_files(folder, image) + _texts(folder)
+
+
+def _of_several_files(folder: Path, image: sitk.Image) -> list[Kind]:
+    """Images of several files, one of which is mutated: header, data file or slice."""
+    kinds = []
+    for header, data in ((".mhd", ".raw"), (".nhdr", ".raw.gz")):
+        place = folder / header[1:]
+        place.mkdir()
+        sitk.WriteImage(image, str(place / f"case{header}"), useCompression=header == ".nhdr")
+        beside = place / f"case{data}"
+        kinds += [
+            _one_of(place, place / f"case{header}", place / f"case{header}"),
+            _one_of(place, beside, place / f"case{header}", name=f"{header[1:]}{data}"),
+        ]
+    series = folder / "series"
+    series.mkdir()
+    for number, pixels in enumerate(sitk.GetArrayFromImage(image)):
+        plane = sitk.GetImageFromArray(pixels[None].astype(np.uint16))
+        plane.SetOrigin((0.0, 0.0, 2.0 * number))
+        tags = {"0020|000e": "1.2.826.0.1.3680043.2.1125.1", "0020|0013": str(number)}
+        tags |= {"0020|0032": f"0\\0\\{2 * number}", "0008|0060": "MR"}
+        for tag, value in tags.items():
+            plane.SetMetaData(tag, value)
+        writer = sitk.ImageFileWriter()
+        writer.KeepOriginalImageUIDOn()
+        writer.SetFileName(str(series / f"{number}.dcm"))
+        writer.Execute(plane)
+    return [*kinds, _one_of(series, series / "2.dcm", series, name="dicom-series")]
+
+
+def _one_of(folder: Path, mutated: Path, image: Path, name: str = "") -> Kind:
+    """A kind whose reader puts the mutated content into a copy of ``folder`` and reads ``image`` there."""
+    assert _read_image(image) is None
+
+    def read(path: Path) -> None:
+        with tempfile.TemporaryDirectory() as temporary:
+            copy = Path(shutil.copytree(folder, Path(temporary) / folder.name))
+            (copy / mutated.name).write_bytes(path.read_bytes())
+            _read_image(copy / image.relative_to(folder))
+
+    suffix = mutated.suffix
+    return Kind(name=name or suffix[1:], suffix=suffix, contents=(mutated.read_bytes(),), read=read)
 
 
 def _texts(folder: Path) -> list[Kind]:
@@ -95,8 +140,9 @@ def _texts(folder: Path) -> list[Kind]:
         unpacked(path)
 
     tables = [(glas / "Grade.csv", f"glas:{glas}"), (hmeps / "annotation" / "annotations.csv", f"hmeps:{hmeps}")]
+    tables.append((_nnunet_tree(folder / "nnunet"), str(folder / "nnunet")))
     kinds = [
-        Kind(name=target.name, suffix=".csv", contents=(target.read_bytes(),), read=in_place(target, spec))
+        Kind(name=target.name, suffix=target.suffix, contents=(target.read_bytes(),), read=in_place(target, spec))
         for target, spec in tables
     ]
     with tempfile.TemporaryFile() as file:
@@ -109,6 +155,23 @@ def _texts(folder: Path) -> list[Kind]:
         content = (folder / name).read_bytes()
         kinds.append(Kind(name=name, suffix=Path(name).suffix, contents=(content,), read=reader))
     return kinds
+
+
+def _nnunet_tree(root: Path) -> Path:
+    """Write two channels and a mask for two cases in nnU-Net's layout; return dataset.json."""
+    for number, name in enumerate(("a", "b")):
+        for channel in ("0000", "0001"):
+            save(root / "imagesTr" / f"{name}_{channel}.png", picture(number, 24, 32))
+        save(root / "labelsTr" / f"{name}.png", disc(24, 32))
+    described = {
+        "channel_names": {"0": "T1", "1": "T2"},
+        "labels": {"background": 0, "lesion": 1, "ignore": 2},
+        "numTraining": 2,
+        "file_ending": ".png",
+        "training": [{"image": "./imagesTr/a.png", "label": "./labelsTr/a.png"}],
+    }
+    (root / "dataset.json").write_text(json.dumps(described))
+    return root / "dataset.json"
 
 
 def _kind(folder: Path, suffix: str, read: Callable[[Path], None]) -> Kind:
