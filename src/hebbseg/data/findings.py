@@ -31,7 +31,7 @@ class CaseFacts:
     digest: bytes = b""
     pixels: tuple[int, ...] | None = None
     ignored: int = 0
-    area: np.ndarray | None = None
+    area: bytes | None = None
 
 
 def duplicates(facts: Sequence[CaseFacts]) -> Iterator[Problem]:
@@ -77,26 +77,34 @@ def check_classes(
 
 def check_areas(source: Source, facts: Sequence[CaseFacts]) -> Iterator[Problem]:
     """Report masks that mark nearly the same area in every image, as a field of view does."""
-    areas = [fact.area for fact in facts if fact.area is not None and fact.area.any()]
-    if len(areas) < _FEWEST_AREAS or len({area.shape for area in areas}) > 1:
+    packed = [fact.area for fact in facts if fact.area is not None and any(fact.area)]
+    if len(packed) < _FEWEST_AREAS or len({len(area) for area in packed}) > 1:
         return
-    average = np.mean(areas, axis=0) >= 0.5
-    least = min(area_overlap(area, average) for area in areas)
-    if least > SAME_AREA and not all(area.all() for area in areas):
+    total, full = np.zeros(8 * len(packed[0]), np.int64), True
+    for area in map(_unpacked, packed):
+        total += area
+        full = full and bool(area.all())
+    average = total >= len(packed) / 2
+    least = min(area_overlap(area, average) for area in map(_unpacked, packed))
+    if least > SAME_AREA and not full:
         yield Problem(
             source.name,
-            f"suspicious: all {len(areas)} masks mark nearly the same area, as a field of view does (Dice with their average: "
+            f"suspicious: all {len(packed)} masks mark nearly the same area, as a field of view does (Dice with their average: "
             f"{least:.2f} or more)",
             "Check the contact sheet. If these are not the masks of the objects, name the right folder with --masks.",
         )
 
 
-def small_area(mask: np.ndarray) -> np.ndarray:
-    """Return the foreground of a mask at 64 × 64 pixels (24 × 24 × 24 voxels), to compare masks of any size."""
+def small_area(mask: np.ndarray) -> bytes:
+    """Return the foreground of a mask at 64 × 64 pixels (24 × 24 × 24 voxels), one bit each, to compare masks of any size."""
     size = 64 if mask.ndim == 2 else 24
     places = np.ix_(*(np.arange(size) * n // size for n in mask.shape))
     small = mask[places]
-    return (small > 0) & (small != IGNORE)
+    return np.packbits((small > 0) & (small != IGNORE)).tobytes()
+
+
+def _unpacked(area: bytes) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(area, np.uint8)).astype(bool)
 
 
 def notes_on(source: Source, facts: Sequence[CaseFacts]) -> list[str]:

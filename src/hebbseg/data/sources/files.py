@@ -16,6 +16,7 @@ from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.instances import object_ids
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, merged, to_indices, two_classes
+from hebbseg.data.sources.kept import Kept
 from hebbseg.data.sources.roles import MASK_ENDING
 from hebbseg.errors import HebbsegError, printable
 
@@ -60,8 +61,8 @@ class FileSource:
         self.notes = tuple(notes)
         self.lists_unused = lists_unused
         self._listing_problems = (*problems, *map(_same_name, twice))
-        self._labels: dict[Path, RawMask] = {}
-        self._masks_ahead: dict[str, np.ndarray] = {}
+        self._labels: Kept[Path, RawMask] = Kept(limit=LABELS_KEPT_BYTES)
+        self._masks_ahead: Kept[str, np.ndarray] = Kept(limit=LABELS_KEPT_BYTES)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -109,12 +110,12 @@ class FileSource:
     def mask(self, case: Case) -> np.ndarray:
         if not case.mask:
             raise HebbsegError(f"Case {case.id!r} has no mask. Check `case.has_mask` first.")
-        if (ahead := self._masks_ahead.pop(case.id, None)) is not None:
+        if (ahead := self._masks_ahead.take(case.id)) is not None:
             return ahead
         rule = self.rule
         mask: np.ndarray | None = None
         for path in case.mask:
-            raw = self._labels.pop(path, None) or read_labels(path)
+            raw = self._labels.take(path) or read_labels(path)
             axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
             indices = match_axes(to_indices(raw, rule, path), raw.axes, axes, dims=self.spatial_dims)
             self._refuse_other_size(indices.shape, case, path)
@@ -144,15 +145,13 @@ class FileSource:
     def mask_ahead(self, case: Case) -> np.ndarray:
         """Return `mask` and keep it, within a memory limit, for its next call, so that the file is decoded once."""
         found = self.mask(case)
-        if found.nbytes + sum(kept.nbytes for kept in self._masks_ahead.values()) < LABELS_KEPT_BYTES:
-            self._masks_ahead[case.id] = found
+        self._masks_ahead.keep(case.id, found, found.nbytes)
         return found
 
     def _labels_kept(self, path: Path) -> RawMask:
         """Decode a mask and keep it, within a memory limit, so that `mask` does not decode it again."""
         raw = read_labels(path)
-        if sum(kept.values.nbytes for kept in list(self._labels.values())) < LABELS_KEPT_BYTES:
-            self._labels[path] = raw
+        self._labels.keep(path, raw, raw.values.nbytes)
         return raw
 
     def with_cases(self, cases: Sequence[Case]) -> "FileSource":
