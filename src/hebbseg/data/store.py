@@ -1,6 +1,5 @@
 """Store of preprocessed images and masks: decoded once, cached in memory or on disk, returned as tensors."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 from hebbseg.data.cache import cache_key, mapped
 from hebbseg.data.cases import Case, Source
 from hebbseg.data.labels.instances import border_of, objects_of
+from hebbseg.data.memory import default_memory_limit
 from hebbseg.data.patches import annotated_points, foreground_points
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.splits.split import TrainingCases
@@ -22,18 +22,11 @@ MASK_RESAMPLING = "area"  # in the cache keys of resized masks, which were resiz
 SIZES_SAMPLED = 20  # images whose sizes represent the data set
 
 
-def default_memory_limit() -> int:
-    """Return a quarter of the physical memory in bytes, or 4 GiB if its size is unknown."""
-    if not hasattr(os, "sysconf"):
-        return 4 * 2**30
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-
-
 class CaseStore:
     """Preprocessed images and masks, restricted to given cases. Requesting any other image or mask raises an error.
 
     Images and masks are read and preprocessed on first access. They stay in memory up to ``memory_limit_bytes``; beyond
-    it, they are cached on disk (`hebbseg.data.cache`) and memory-mapped.
+    it, they are cached on disk (`hebbseg.data.cache`) and memory-mapped at each access.
 
     Args:
         source: the data set.
@@ -41,7 +34,7 @@ class CaseStore:
         images: ids of the cases whose images can be read.
         masks: ids of the cases whose masks can be read.
         originals: ids of the cases whose masks `keep` also stores as they are in the files, for `original_mask`.
-        memory_limit_bytes: default: a quarter of the physical memory.
+        memory_limit_bytes: default: `default_memory_limit`.
         folder: folder of the on-disk cache; default: the user's cache folder.
         borders: training masks have one more class, the border of each object (see `border_of`).
     """
@@ -70,6 +63,7 @@ class CaseStore:
         self._mask_ids = frozenset(self.ids_with_mask)
         self._originals = frozenset(originals)
         self._kept: dict[tuple[str, str], Tensor] = {}
+        self._keys: dict[tuple[str, str], str] = {}  # in the cache on disk
         self._points: dict[str, list[Tensor]] = {}
         self._annotated: dict[str, Tensor | None] = {}
         self._native_shapes: dict[str, tuple[int, ...]] = {}
@@ -115,7 +109,7 @@ class CaseStore:
             folder=self.folder,
             borders=self.borders,
         )
-        subset._kept, subset._points, subset._used = self._kept, self._points, self._used
+        subset._kept, subset._keys, subset._points, subset._used = self._kept, self._keys, self._points, self._used
         subset._native_shapes, subset._annotated = self._native_shapes, self._annotated
         return subset
 
@@ -220,15 +214,17 @@ class CaseStore:
         kept = self._kept.get((what, case.id))
         if kept is not None:
             return kept
-        if self._used[0] < self.memory_limit_bytes:
+        key = self._keys.get((what, case.id))
+        if key is None and self._used[0] < self.memory_limit_bytes:
             kept = make()
             self._used[0] += kept.numel() * kept.element_size()
-        if kept is None or self._used[0] > self.memory_limit_bytes:
-            ready = kept
-            array = mapped(self._key(what, case), lambda: (make() if ready is None else ready).numpy(), self.folder)
-            kept = torch.from_numpy(array)
-        self._kept[what, case.id] = kept
-        return kept
+            if self._used[0] <= self.memory_limit_bytes:
+                self._kept[what, case.id] = kept
+                return kept
+        if key is None:
+            key = self._keys[what, case.id] = self._key(what, case)
+        # Mapped anew each time: many thousand mappings would exceed the limit of the system, and their pages stay in memory.
+        return torch.from_numpy(mapped(key, lambda: (make() if kept is None else kept).numpy(), self.folder))
 
     def _key(self, what: str, case: Case) -> str:
         files = case.image if what == "image" else case.mask or ()
