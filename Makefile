@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # Folder of the real data sets for tests and benchmarks; empty if there is none.
 export HEBBSEG_DATA ?= $(realpath ../shared/data)
 
-.PHONY: demo test check format bench docs fuzz faults soak clean
+.PHONY: demo test check format bench docs fuzz faults soak scale clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,6 +45,9 @@ faults: $(READY)        ## 200 faults in the middle of commands; SEED=1 draws ot
 
 soak: $(READY)          ## an hour of random commands on random data; SEED=1, MINUTES=2
 	$(BIN)/python -m tests.stress.soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),0)
+
+scale: $(READY)         ## time and memory against size, up to 50,000 files and 5,000 runs
+	$(BIN)/python -m tests.stress.scale
 
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -83,3 +83,16 @@ def test_suggested_names_are_quoted_for_the_shell(tmp_path: Path):
         open_source(folder)
     remedy = refused.value.problem.remedy
     assert shlex.split(remedy.removesuffix("."))[1].rstrip(",") == f"glas:{folder}"
+
+
+def test_images_without_masks_are_for_stage_1_and_unreadable_ones_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+):
+    data = plain_folder(tmp_path / "data", masks="")
+    assert command(monkeypatch, "check", data, "--no-sheet") == 0
+    assert "`hebbseg pretrain` can use these images; `hebbseg train` needs masks" in capsys.readouterr().out
+    for image in (data / "images").iterdir():
+        image.write_bytes(image.read_bytes()[:-200])  # the header is intact
+    assert command(monkeypatch, "check", data, "--no-sheet", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["usable_for"], found["left_out"]) == ([], 4)

@@ -91,7 +91,8 @@ def test_an_unreadable_image_is_reported_and_left_out(data: Path, tmp_path: Path
     path = data / "images" / "c.png"
     path.write_bytes(path.read_bytes()[:200])
     assert command(monkeypatch, "next", data, "-n", "5", *FAST, "-o", tmp_path / "next.csv") == 0
-    assert "left out" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "left out" in said.err and "5 of 5 unlabelled images" in said.out
     assert {row["case"] for row in rows_of(tmp_path / "next.csv")} == set("befgh")
     assert command(monkeypatch, "next", data, "-n", "6", *FAST) == 2
     assert "only 5 unlabelled images" in capsys.readouterr().err

@@ -58,6 +58,7 @@ def test_the_next_command_has_the_options_and_unreadable_images_are_reported(tmp
     following = shlex.split(said.out.splitlines()[-1].removeprefix("next"))
     assert following == ["hebbseg", "train", str(data), *options, "-o", "run1"]
     assert "left out: " in said.err and "broken.png" in said.err
+    assert "4 images of " in said.out, "images that cannot be read are not counted"
 
 
 def test_a_given_budget_replaces_the_usual_ones(

@@ -1,4 +1,4 @@
-"""Kills, full disks, lost files and clock jumps in the middle of every command; afterwards, results must be as without them.
+"""Kills, full disks, lost files, clock jumps and second processes; afterwards, results must be as without them.
 
     python -m tests.stress.faults --cases 200 --seed 0
     python -m tests.stress.faults --replay kill grid 17      # one case again, with its output
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -48,7 +49,7 @@ method = "supervised"
 """
 VOLATILE = ("run.json", "log.txt", "pretrained.safetensors.json", "board.json")  # contain times
 TRIES = 8
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ SCENARIOS = {
     "predict": Scenario(_predict, _predict, ("**/*.png",)),
     "evaluate": Scenario(_evaluate, _evaluate, ("metrics.csv", "summary.json")),
 }
-FAULTS = ("kill", "term", "disk", "clock", "lost")
+FAULTS = ("kill", "term", "disk", "clock", "lost", "twin")
 
 
 def prepare(folder: Path) -> Path:
@@ -130,25 +131,40 @@ def command(arguments: list[str], disturb: Callable[[], None] = lambda: None, ki
         kill: signal and the seconds after which it is sent.
     """
     with tempfile.TemporaryFile() as output:
-        child = os.fork()
-        if child == 0:
-            _child(arguments, disturb, output.fileno())
-        started, sent = time.monotonic(), False
-        while True:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                break
-            waited = time.monotonic() - started
-            if kill is not None and not sent and waited >= kill[1]:
-                os.kill(child, kill[0])
-                sent = True
-            if waited > LIMIT_S:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return Result(-999, "no answer in time")
-            time.sleep(0.002)
-        output.seek(0)
-        return Result(os.waitstatus_to_exitcode(status), output.read().decode(errors="replace"))
+        return _ended(_forked(arguments, disturb, output), output, kill)
+
+
+def together(arguments: list[str]) -> list[Result]:
+    """Run the command line in two child processes at once."""
+    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+        children = [(_forked(arguments, lambda: None, output), output) for output in (one, other)]
+        return [_ended(child, output, None) for child, output in children]
+
+
+def _forked(arguments: list[str], disturb: Callable[[], None], output: IO[bytes]) -> int:
+    child = os.fork()
+    if child == 0:
+        _child(arguments, disturb, output.fileno())
+    return child
+
+
+def _ended(child: int, output: IO[bytes], kill: tuple[int, float] | None) -> Result:
+    started, sent = time.monotonic(), False
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        waited = time.monotonic() - started
+        if kill is not None and not sent and waited >= kill[1]:
+            os.kill(child, kill[0])
+            sent = True
+        if waited > LIMIT_S:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return Result(-999, "no answer in time")
+        time.sleep(0.002)
+    output.seek(0)
+    return Result(os.waitstatus_to_exitcode(status), output.read().decode(errors="replace"))
 
 
 def _child(arguments: list[str], disturb: Callable[[], None], output: int) -> None:
@@ -254,6 +270,13 @@ def run_case(fault: str, name: str, number: int, data: Path, reference: Path, se
                 wrong.append(f"the error does not name the full disk\n{ended.output}")
             ended = command(scenario.resumed(place, out) if (out / "run.json").exists() else first)
             wrong += _answer(ended, (0,))
+        elif fault == "twin":
+            both = together(first)
+            # A run folder belongs to one process; a grid is shared, and its tasks are divided.
+            allowed = (0,) if name == "grid" else (0, 2)
+            wrong += [text for ended in both for text in _answer(ended, allowed)]
+            if all(ended.code == 2 for ended in both):
+                wrong.append(f"both refused\n{both[0].output}\n{both[1].output}")
         elif fault == "clock":
             wrong += _answer(command(first, jumping_clock(number)), (0,))
         else:

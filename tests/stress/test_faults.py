@@ -23,10 +23,19 @@ def in_child(code: str) -> str:
 def test_results_after_faults_are_those_of_an_undisturbed_command() -> None:
     found = in_child(
         "from tests.stress.faults import check\n"
-        "counts = check(5, 0, names=('train',))\n"
+        "counts = check(6, 0, names=('train',))\n"
         "print(sum(n for key, n in counts.items() if key[2] == 'as undisturbed'), sum(counts.values()))"
     )
-    assert found.splitlines()[-1] == "5 5", found
+    assert found.splitlines()[-1] == "6 6", found
+
+
+def test_two_processes_share_a_grid_and_its_stage_1() -> None:
+    found = in_child(
+        "from tests.stress.faults import check\n"
+        "counts = check(1, 0, faults=('twin',), names=('grid',))\n"
+        "print(counts['twin', 'grid', 'as undisturbed'], sum(counts.values()))"
+    )
+    assert found.splitlines()[-1] == "1 1", found
 
 
 def test_a_difference_is_seen() -> None:

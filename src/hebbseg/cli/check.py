@@ -31,8 +31,8 @@ def check(
       hebbseg check my_data/ --group patients.csv:patient
       hebbseg check DRIVE/ --masks 1st_manual
 
-    Also draws a contact sheet of images with their masks. The exit code is 1 if a problem must be fixed before training, and 2
-    if DATA cannot be read.
+    Also draws a contact sheet of images with their masks. The exit code is 1 if a problem must be fixed before training or no
+    image is readable, and 2 if DATA cannot be read. Images without any mask are no error, as `hebbseg pretrain` needs none.
     """
     from hebbseg.atomic_files import refuse_unwritable
     from hebbseg.cli.check_table import progress, show
@@ -58,7 +58,7 @@ def check(
 
         summary["sheet"] = str(contact_sheet(source, examination.usable, examination.classes, target))
     (print_json if json else show)(summary)
-    if examination.fatal:
+    if not summary["usable_for"]:
         raise typer.Exit(1)
 
 

@@ -50,6 +50,8 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         console.print(f"\n{n} problem(s), {fatal} of them must be fixed before training.")
     else:
         console.print("[green]No problems.[/]")
+    if report["usable_for"] == ["pretrain"]:
+        console.print("`hebbseg pretrain` can use these images; `hebbseg train` needs masks of some of them.")
     if "sheet" in report:
         console.print(f"Contact sheet: {escape(report['sheet'])}", soft_wrap=True)
 

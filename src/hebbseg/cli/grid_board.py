@@ -22,19 +22,21 @@ class Board:
     """Counts of tasks by arm and state, elapsed and remaining time.
 
     Args:
-        tasks: all tasks of the grid.
+        tasks: all tasks of the grid; their rows have the order of first appearance.
         done: ids of tasks finished before this start, with their duration in seconds if known.
         slots: number of parallel tasks.
     """
 
     def __init__(self, tasks: Sequence[Task], done: dict[str, float | None], slots: int) -> None:
-        self.tasks = {task.id: task for task in tasks}
-        self.state = {task.id: "done" if task.id in done else "left" for task in tasks}
+        self.state: dict[str, str] = {}
         self.slots = slots
-        self._seconds: dict[str, list[float]] = {}
-        for name, seconds in done.items():
-            if seconds is not None:
-                self._seconds.setdefault(row_of(self.tasks[name]), []).append(seconds)
+        # Counts and sums by row: a grid of thousands of runs is summarized after each of them.
+        self._counts: dict[str, Counter[str]] = {}
+        self._seconds: dict[str, tuple[float, int]] = {}
+        for task in tasks:
+            self._set(task, "done" if task.id in done else "left")
+            if (seconds := done.get(task.id)) is not None:
+                self._timed(task, seconds)
         self._start = time.monotonic()
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=2, get_renderable=self._shown)
@@ -50,14 +52,14 @@ class Board:
         self._live.stop()
 
     def started(self, task: Task) -> None:
-        self.state[task.id] = "running"
+        self._set(task, "running")
 
     def ended(self, task: Task, outcome: Outcome, *, again: bool = False) -> None:
         """``again``: the task will be retried."""
         finished = outcome.status == "done"
-        self.state[task.id] = "done" if finished else "left" if again or outcome.status == "stopped" else "failed"
+        self._set(task, "done" if finished else "left" if again or outcome.status == "stopped" else "failed")
         if finished:
-            self._seconds.setdefault(row_of(task), []).append(outcome.seconds)
+            self._timed(task, outcome.seconds)
         word = "lost, retrying" if again else outcome.status
         note = "" if finished else f": {outcome.message}"
         if not finished or not self._console.is_terminal:
@@ -65,10 +67,10 @@ class Board:
 
     def blocked(self, task: Task) -> None:
         """The task cannot start because a task it depends on has failed."""
-        self.state[task.id] = "failed"
+        self._set(task, "failed")
 
     def summary(self) -> str:
-        counts = Counter(self.state.values())
+        counts = sum(self._counts.values(), Counter[str]())
         parts = [f"{counts[state]} {state}" for state in STATES if counts[state] or state in ("done", "left")]
         if left := self.seconds_left():
             parts.append(f"about {duration(left)} left")
@@ -76,13 +78,13 @@ class Board:
 
     def seconds_left(self) -> float | None:
         """Estimate the remaining time from finished tasks of the same row; None if there are none."""
-        every = [seconds for known in self._seconds.values() for seconds in known]
-        if not every:
+        if not self._seconds:
             return None
+        every = [sum(column) for column in zip(*self._seconds.values(), strict=True)]
         total = 0.0
-        for name, state in self.state.items():
-            known = self._seconds.get(row_of(self.tasks[name]), every)
-            total += {"left": 1.0, "running": 0.5}.get(state, 0.0) * sum(known) / len(known)
+        for row, counts in self._counts.items():
+            seconds, known = self._seconds.get(row, every)
+            total += (counts["left"] + 0.5 * counts["running"]) * seconds / known
         return total / self.slots
 
     def _shown(self) -> Group:
@@ -90,13 +92,21 @@ class Board:
         table.add_column("")
         for state in STATES:
             table.add_column(state, justify="right")
-        rows: dict[str, Counter[str]] = {}
-        for name, state in self.state.items():
-            rows.setdefault(row_of(self.tasks[name]), Counter())[state] += 1
-        for row, counts in rows.items():
+        for row, counts in self._counts.items():
             table.add_row(Text(row), *(str(counts[state] or "") for state in STATES))
         elapsed = duration(time.monotonic() - self._start)
         return Group(table, Text(f"{self.summary()}; {elapsed} elapsed. Ctrl-C stops and keeps finished runs."))
+
+    def _set(self, task: Task, state: str) -> None:
+        counts = self._counts.setdefault(row_of(task), Counter())
+        if task.id in self.state:
+            counts[self.state[task.id]] -= 1
+        counts[state] += 1
+        self.state[task.id] = state
+
+    def _timed(self, task: Task, seconds: float) -> None:
+        total, number = self._seconds.get(row_of(task), (0.0, 0))
+        self._seconds[row_of(task)] = total + seconds, number + 1
 
     def _line(self, text: str) -> None:
         if self._console.is_terminal:

@@ -110,7 +110,7 @@ def next_(
     if copy_to is not None:
         check_copies(ranked, [each.case for each in ranked], copy_to)
     _show(ranked)
-    facts = [("ranked", f"{len(ranked)} of {len(candidates.unlabelled)} unlabelled images by {criterion} ({descriptors})")]
+    facts = [("ranked", f"{len(ranked)} of {ranked[0].of} unlabelled images by {criterion} ({descriptors})")]
     if out is not None:
         _write(ranked, out)
         facts.append(("table", str(out)))

@@ -18,7 +18,8 @@ def report(examination: Examination) -> dict[str, Any]:
     """Return the examination as plain values.
 
     A class's share is its fraction of the annotated pixels of all readable masks; ``annotated`` is the annotated fraction of
-    their pixels, and ``partly_annotated`` the number of masks in which it is below 1.
+    their pixels, and ``partly_annotated`` the number of masks in which it is below 1. ``usable_for`` are the commands that
+    can use the data.
     """
     usable = examination.usable
     with_mask = sum(case.has_mask for case in usable)
@@ -33,6 +34,7 @@ def report(examination: Examination) -> dict[str, Any]:
     read = [fact for fact in examination.facts if fact.usable is not None]
     return {
         "data": examination.source.name,
+        "usable_for": _usable_for(examination, with_mask),
         "cases": len(usable),
         "with_mask": with_mask,
         "without_mask": len(usable) - with_mask,
@@ -66,11 +68,19 @@ def report(examination: Examination) -> dict[str, Any]:
     }
 
 
+def _usable_for(examination: Examination, with_mask: int) -> list[str]:
+    """Return the commands that can use the data: both stages, stage 1 alone if there is no mask, or none."""
+    if examination.fatal or not examination.usable:
+        return []
+    return ["pretrain", "train"] if with_mask else ["pretrain"]
+
+
 def failed_report(spec: str, error: HebbsegError) -> dict[str, Any]:
     """Return the report for data that cannot be opened: the same keys, with the problem as the only content."""
     problem = error.problem if isinstance(error, DataError) else Problem(spec, str(error), "")
     return {
         "data": spec,
+        "usable_for": [],
         **{"cases": 0, "with_mask": 0, "without_mask": 0, "left_out": 0, "classes": [], "groups": 0},
         "problems": [asdict(replace(problem, fatal=True))],
     }

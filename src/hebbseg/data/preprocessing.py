@@ -16,6 +16,7 @@ from hebbseg.errors import HebbsegError, did_you_mean
 NORMALIZATIONS = ("unit", "zscore")
 SIZE_2D = (128, 128)
 RARE_PERCENT = 0.5
+LARGE = 1e37  # differences of larger values can exceed the range of float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +164,8 @@ def _zscore(channel: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     low, high = _percentiles(finite)
     inside = _without_outliers(finite, low, high).astype(np.float64)
     mean, spread = inside.mean(), inside.std()
-    # A constant image becomes 0 despite rounding errors in its standard deviation.
-    scale = 1 / spread if spread > 1e-6 * max(1.0, abs(mean)) else 0.0
+    # A constant image becomes 0 despite rounding errors in its standard deviation. Values can have any unit, such as 1e-9 m²/s.
+    scale = 1 / spread if spread > 1e-6 * abs(mean) else 0.0
     return lambda part: np.where(np.isfinite(part), (_without_outliers(part, low, high) - mean) * scale, 0.0)
 
 
@@ -174,4 +175,9 @@ def _percentile_unit(values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         return np.zeros_like
     low, high = _percentiles(finite)
     extent = high - low if high > low else 1.0
-    return lambda part: np.where(np.isfinite(part), (_without_outliers(part, low, high) - low) / extent, 0.0)
+    wide = np.float64 if max(abs(low), abs(high)) > LARGE else np.float32
+
+    def scaled(part: np.ndarray) -> np.ndarray:
+        return np.where(np.isfinite(part), (_without_outliers(part.astype(wide, copy=False), low, high) - low) / extent, 0.0)
+
+    return scaled

@@ -11,6 +11,7 @@ from torch import Tensor
 from hebbseg.atomic_files import write_json
 from hebbseg.config import Settings
 from hebbseg.data.progress import Reporter
+from hebbseg.data.splits.split import Split
 from hebbseg.data.store import CaseStore
 from hebbseg.evaluation.linear_probe import linear_probe
 from hebbseg.hebbian.diagnostics import as_dict
@@ -47,7 +48,16 @@ def probe(
     folder.begin(settings, split, resume=resume, plan=dataset.plan)
     if notes:
         folder.note(**notes)
-    settings = filled(settings, dataset)
+    with folder.failure_noted():
+        summary = _probed(filled(settings, dataset), dataset, split, folder, initialize)
+    folder.note(status="done", seconds=round(folder.seconds, 1))
+    return summary
+
+
+def _probed(
+    settings: Settings, dataset: Dataset, split: Split, folder: RunFolder, initialize: Initialize | None
+) -> dict[str, Any]:
+    source = dataset.source
     context = RunContext(settings, dataset, split.training, make_fabric(settings))
     classes = len(source.classes)
     network, first = initialize(context, 0) if initialize else context.initialize(classes, settings.run_seed)
@@ -71,7 +81,6 @@ def probe(
         "split_notes": list(split.provenance.notes),
     }
     write_json(folder / "summary.json", summary)
-    folder.note(status="done", seconds=round(folder.seconds, 1))
     return summary
 
 

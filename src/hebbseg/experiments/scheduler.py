@@ -96,6 +96,8 @@ class _Schedule:
         self.running: dict[str, Task] = {}
         self.losses: dict[str, int] = {}
         self.failed: dict[str, tuple[Task, Outcome]] = {}
+        self.pending = {task.folder for task in left if task.kind == "stage1"}  # weights that do not exist yet
+        self.broken: dict[Path, Task] = {}  # failed tasks by folder
 
     def run(self, request: Request) -> dict[str, tuple[Task, Outcome]]:
         while (self.waiting or self.running) and not request.made:
@@ -111,15 +113,13 @@ class _Schedule:
 
     def _next(self) -> Task | None:
         """Return the first task whose stage-1 weights exist; tasks that need a failed fit fail, too."""
-        pending = {task.folder for task in (*self.waiting.values(), *self.running.values()) if task.kind == "stage1"}
-        broken = {task.folder: task for task, _ in self.failed.values()}
         for task in list(self.waiting.values()):
-            cause = next((broken[folder] for folder in task.stage1 if folder in broken), None)
+            cause = next((self.broken[folder] for folder in task.stage1 if folder in self.broken), None)
             if cause is not None:
                 message = f"stage 1 failed, see {cause.log}"
                 self.failed[task.id] = (self.waiting.pop(task.id), Outcome(status="failed", message=message))
                 self.board.blocked(task)
-            elif not pending & set(task.stage1):
+            elif self.pending.isdisjoint(task.stage1):
                 return task
         return None
 
@@ -138,6 +138,9 @@ class _Schedule:
                 self.waiting = {task.id: task} | self.waiting
             elif outcome.status in ("failed", "lost"):
                 self.failed[task.id] = (task, outcome)
+                self.broken[task.folder] = task
+            if not again:
+                self.pending.discard(task.folder)
             self.board.ended(task, outcome, again=again)
 
     def _stop(self) -> None:

@@ -139,7 +139,8 @@ def _read(folder: Path, note: dict[str, Any] | None) -> RunResult:
     run = _json(folder / "run.json")
     run |= {"grid": note} if note is not None else {}
     if run.get("status") != "done":
-        raise _Unusable(f"not finished (status {run.get('status')!r} in run.json); continue it with --resume")
+        reason = f": {str(run.get('error'))[:300]}" if run.get("status") == "failed" else ""
+        raise _Unusable(f"not finished (status {run.get('status')!r} in run.json{reason}); continue it with --resume")
     if not (folder / "summary.json").exists():
         raise _Unusable("no test results: there is no summary.json (stage 1 only, or no test cases)")
     summary = _json(folder / "summary.json")

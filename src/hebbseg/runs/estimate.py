@@ -71,6 +71,10 @@ def estimate(settings: Settings, *, measure: bool = True) -> Estimate:
     """
     check_settings(settings)
     source = list_cases(settings.data)
+    headers = source.headers if isinstance(source, FileSource) else {}
+    unreadable = {name: str(error) for name, error in headers.items() if isinstance(error, HebbsegError)}
+    if isinstance(source, FileSource) and 0 < len(unreadable) < len(source.cases):
+        source = source.with_cases([case for case in source.cases if case.id not in unreadable])  # as training does
     split = check_listed(settings, source, labelled=False)
     plan = plan_run(settings, source, split)
     settings = plan.applied_to(settings).changed(devices=1, num_nodes=1)
@@ -89,9 +93,8 @@ def estimate(settings: Settings, *, measure: bool = True) -> Estimate:
             masks=split.training.labelled,
         )
         time = _time(settings, Dataset(source=source, store=store, plan=plan), split)
-    headers = source.headers.values() if isinstance(source, FileSource) else ()
-    unreadable = tuple(str(error) for error in headers if isinstance(error, HebbsegError))
-    return Estimate(plan=plan, split=split, method=settings.finetune.method, time=time, unreadable=unreadable)
+    found = tuple(unreadable.values())
+    return Estimate(plan=plan, split=split, method=settings.finetune.method, time=time, unreadable=found)
 
 
 def _time(settings: Settings, dataset: Dataset, split: Split) -> TimeEstimate:

@@ -4,8 +4,8 @@ import platform
 import reprlib
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from hebbseg import __version__
 from hebbseg.atomic_files import is_empty, refuse_unwritable, remove_litter, write_json, write_text
 from hebbseg.config import Settings, settings_of_run
 from hebbseg.data.splits.split import Split
-from hebbseg.errors import FileError, HebbsegError, explaining
+from hebbseg.errors import FileError, HebbsegError, explaining, reason_of
 from hebbseg.planning.plan import Plan
 from hebbseg.runs.checkpoint import check_stage, load_checkpoint, save_checkpoint
 from hebbseg.text_files import csv_text, read_json
+from hebbseg.training.interrupt import Interrupted
 
 Row = dict[str, Any]
+FAILED = "failed"
 LOOK_EVERY_S = 1.0  # whether the folder still exists
 
 
@@ -50,11 +52,13 @@ class RunFolder:
         refuse_unwritable(self.path)
         if (self / "run.json").exists():
             if not resume:
-                status: Any = "unknown"
+                found: dict[str, Any] = {}
                 with suppress(HebbsegError):
-                    status = read_json(self / "run.json", "").get("status")
+                    found = read_json(self / "run.json", "")
+                status = str(found.get("status", "unknown"))[:20]
+                reason = f": {str(found.get('error'))[:500]}" if status == FAILED else ""
                 raise HebbsegError(
-                    f"{self.path} already contains a run ({str(status)[:20]}). Continue it with --resume, or choose another "
+                    f"{self.path} already contains a run ({status}{reason}). Continue it with --resume, or choose another "
                     "output folder. Nothing was overwritten."
                 )
         elif self.path.exists() and not is_empty(self.path):
@@ -75,11 +79,27 @@ class RunFolder:
             if not (self / "split.json").exists():  # killed between the first file and the second
                 split.save(self / "split.json")
             self._check_split()
+            stored = self.description()
+            if stored["status"] == FAILED:
+                write_json(self / "run.json", {k: v for k, v in stored.items() if k != "error"} | {"status": "running"})
             return self._state()
         planned = {} if plan is None else {"plan": plan.model_dump(mode="json")}
         write_json(self / "run.json", _describe(settings, split) | planned)
         split.save(self / "split.json")
         return None
+
+    @contextmanager
+    def failure_noted(self) -> Iterator[None]:
+        """Set the status in ``run.json`` to ``failed``, with the reason, if an exception ends the run. It can be resumed."""
+        try:
+            yield
+        except Interrupted:
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, HebbsegError) else f"{type(error).__name__}: {reason_of(error)}"
+            with suppress(HebbsegError, OSError):  # such as a full disk, which may be what has ended the run
+                self.note(status=FAILED, error=reason)
+            raise
 
     def description(self) -> dict[str, Any]:
         """Return run.json; raises unless it has settings, the hash of the split and a status."""

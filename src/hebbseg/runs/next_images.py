@@ -46,12 +46,13 @@ class Candidates:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """The image at a rank, the score of the criterion and the reason in words."""
+    """The image at a rank among ``of`` readable unlabelled images, the score of the criterion and the reason in words."""
 
     rank: int
     case: Case
     score: float
     reason: str
+    of: int
 
     def row(self) -> Row:
         files = ";".join(str(path) for path in self.case.image)
@@ -127,7 +128,8 @@ def next_images(
     ids = _readable(source, sorted(cases), list(stores.values()), reporter)
     stores = {name: store.restricted_to(store.source, images=ids) for name, store in stores.items()}
     labelled = {case.id for case in candidates.labelled}
-    count = check_count(count, replace(candidates, unlabelled=tuple(cases[n] for n in ids if n not in labelled)), source.name)
+    readable = replace(candidates, unlabelled=tuple(cases[name] for name in ids if name not in labelled))
+    count = check_count(count, readable, source.name)
     uncertainties: list[float] = []
     found = None
     if "model" in stores:
@@ -153,7 +155,7 @@ def next_images(
         if case.group is not None:
             counts[case.group] += 1
             reason += f"; {_ordinal(counts[case.group])} of {case.group}"
-        ranked.append(Ranked(rank=rank, case=case, score=pick.score, reason=reason))
+        ranked.append(Ranked(rank=rank, case=case, score=pick.score, reason=reason, of=len(readable.unlabelled)))
     return ranked
 
 

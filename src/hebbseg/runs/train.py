@@ -84,7 +84,7 @@ def run(
     if resume and folder.description()["status"] == "done":
         reporter.say(f"{out}: this run is already complete.")
         return Predictor.load(out, trust=settings.network.name != UNET)  # the preflight has imported it
-    with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
+    with folder.failure_noted(), launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
         context = RunContext(chosen(settings), dataset, split.training, fabric)
         with _stoppable(folder) as request:
             predictor, history, ended = train_stages(
@@ -120,7 +120,7 @@ def pretrain_only(settings: Settings, out: Path, *, resume: bool = False, report
     if resume and folder.description()["status"] == "done":
         reporter.say(f"{out}: this run is already complete.")
         return path
-    with launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
+    with folder.failure_noted(), launched(fabric), _with_tensorboard(reporter, settings, folder) as reporter:
         context = RunContext(chosen(settings), dataset, split.training, fabric)
         with _stoppable(folder) as request:
             session = stage1_session(settings, folder, state, reporter, request)
