@@ -104,7 +104,13 @@ def stage1(folder: Path, count: int) -> None:
 
     data = write_images(folder / "data", count, masks=False)
     os.environ |= {"HEBBSEG_MEMORY_MB": "1", "HEBBSEG_CACHE": str(folder / "cache")}
-    settings = {"size": (32, 32), "features": (4, 8, 16), "pretrain_epochs": 1, "pretrain_batch": 16}
+    settings = {
+        "size": (32, 32),
+        "features": (4, 8, 16),
+        "pretrain_epochs": 1,
+        "pretrain_batch": 16,
+        "pretrain_max_batches": None,
+    }
     with measured("stage 1", count):
         pretrain_only(make_settings(str(data), settings), folder / "out", reporter=Quiet())
 

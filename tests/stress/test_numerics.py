@@ -88,7 +88,7 @@ def finite_results(out: Path) -> None:
         with (out / name).open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 numbers = [
-                    float(value) for key, value in row.items() if value and key not in ("case", "class", "stage", "layer")
+                    float(value) for key, value in row.items() if value and key not in ("case", "class", "class_name", "stage")
                 ]
                 assert all(math.isfinite(number) for number in numbers), row
 

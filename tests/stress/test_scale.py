@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 
 import hebbseg
 from hebbseg.cli.grid_board import Board
+from hebbseg.data.batches import Batches
 from hebbseg.data.inspect import examine
 from hebbseg.data.inspect_report import report
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.sources import open_source
+from hebbseg.data.splits.split import make_split
+from hebbseg.data.store import CaseStore
 from hebbseg.errors import printable
 from hebbseg.experiments.grid import plan
 from hebbseg.experiments.recipe import load_recipe
@@ -103,3 +108,18 @@ def test_a_grid_and_its_report_are_linear_in_runs(tmp_path: Path) -> None:
     few, many = counted(16), counted(64)
     for part, small in few.items():
         grows_linearly({16: small, 64: many[part]}.__getitem__, 16, 64)
+
+
+def test_a_batch_of_stage_1_costs_the_same_for_any_number_of_images(tmp_path: Path) -> None:
+    counts = []
+    for number in (16, 128):
+        source = open_source(plain_folder(tmp_path / str(number), [f"c{n:04}" for n in range(number)], masks=[]))
+        training = make_split(source, labelled="0", test=0.0).training
+        store = CaseStore.for_training(
+            source, training, preprocessing=Preprocessing(size=(8, 8), normalize="unit"), memory_limit_bytes=0, folder=tmp_path
+        )
+        store.load()
+        batches = Batches(store=store, training=training, steps=10, image_batch=4)
+        batches.images_only(0)  # draws the order of the epoch
+        counts.append(operations(partial(batches.images_only, 1)))
+    assert counts[1] < TOLERANCE * counts[0], counts
