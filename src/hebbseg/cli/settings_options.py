@@ -38,6 +38,7 @@ FLAGS = {
     "images": (READING, "FOLDER"),
     "masks": (READING, "FOLDER"),
     "size": (IMAGES, "auto|native|HxW[xD]"),
+    "spacing": (IMAGES, "auto|native|MM[,MM,MM]"),
     "patch": (IMAGES, "auto|none|HxW[xD]"),
     "metrics_grid": (IMAGES, None),
     "network": (IMAGES, "NAME"),

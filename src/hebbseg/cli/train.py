@@ -97,6 +97,7 @@ def train(
     "images",
     "masks",
     "size",
+    "spacing",
     "patch",
     "network",
     "features",

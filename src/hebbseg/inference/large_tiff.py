@@ -25,7 +25,7 @@ BAND_ROWS = 512
 def is_large(path: Path, segmenters: Sequence[Predictor]) -> bool:
     """Return whether the image is streamed: a large uncompressed TIFF, and models that predict in windows."""
     first = segmenters[0]
-    if FORMATS.get(suffix_of(path)) != "tiff" or first.spatial_dims != 2 or first.preprocessing.size is not None:
+    if FORMATS.get(suffix_of(path)) != "tiff" or first.spatial_dims != 2 or first.preprocessing.resizes:
         return False
     if first.window is None or any((s.window, s.preprocessing) != (first.window, first.preprocessing) for s in segmenters):
         return False

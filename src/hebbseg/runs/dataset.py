@@ -52,10 +52,9 @@ def decode_cases(
         masks: False opens no mask.
         originals: ids of the cases that may be tested in their original pixels: the store keeps their masks before resizing.
     """
-    size = None if settings.size == "native" else for_all_axes(settings.size, listed.spatial_dims)
     store = CaseStore(
         source=listed,
-        preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
+        preprocessing=preprocessing_of(listed, settings),
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
         borders=settings.borders,
@@ -78,6 +77,14 @@ def decode_cases(
         for problem in examples[:PROBLEMS_SHOWN]:
             reporter.say(f"  {problem}")
     return Dataset(source=listed.with_cases(found.usable), store=store)
+
+
+def preprocessing_of(source: Source, settings: DataSettings) -> Preprocessing:
+    size = None if settings.size == "native" else for_all_axes(settings.size, source.spatial_dims)
+    spacing = settings.spacing if isinstance(settings.spacing, tuple) else None
+    if spacing is not None and len(spacing) == 1:
+        spacing *= source.spatial_dims
+    return Preprocessing.for_source(source, size=size, normalize=settings.normalize, spacing=spacing)
 
 
 def open_dataset(settings: DataSettings, reporter: Reporter, *, originals: bool = False) -> Dataset:

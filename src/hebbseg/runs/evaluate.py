@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from shlex import quote
@@ -12,7 +11,6 @@ import numpy as np
 
 from hebbseg.atomic_files import refuse_unwritable, write_json
 from hebbseg.data.cases import Case, ClassInfo, Problem, Source
-from hebbseg.data.io.image_file import Axes, Header
 from hebbseg.data.labels.objects import IGNORE_VALUE, has_ignore_value
 from hebbseg.data.progress import Reporter
 from hebbseg.data.sources.files import FileSource
@@ -59,7 +57,7 @@ def chosen_cases(source: Source, *, split: Path | None = None, subset: str | Non
 
 
 def fitting_source(source: Source, segmenter: Predictor, *, masks: bool = True) -> Source:
-    """Return the source with the model's axis order and channels. Raises if its dimensions or classes differ.
+    """Return the source with the model's axis order, orientation and channels. Raises if its dimensions or classes differ.
 
     Args:
         masks: False does not compare the classes, which can open every mask.
@@ -70,7 +68,7 @@ def fitting_source(source: Source, segmenter: Predictor, *, masks: bool = True) 
     if masks:
         _check_classes(source.classes, segmenter.classes, source.name)
     if isinstance(source, FileSource) and "stored" not in (source.axes, segmenter.axes):
-        source = _turned(source, segmenter.axes)
+        source = source.in_grid(segmenter.axes, segmenter.orientation)
     return source if source.channels == segmenter.in_channels else _OtherChannels(source, segmenter)
 
 
@@ -152,17 +150,6 @@ def _streamed(segmenter: Predictor, source: Source, case: Case) -> np.ndarray | 
     return classes_of_large(segmenter, case.image[0])
 
 
-def _turned(source: FileSource, axes: Axes) -> FileSource:
-    """Return the source with arrays and spacings in this order of axes."""
-    if source.axes == axes:
-        return source
-    turned = FileSource(name=source.name, root=source.root, cases=source.cases, problems=source.problems, masks=source.masks)
-    turned.axes = axes
-    spacings = {id: header.spacing_mm for id, header in turned.headers.items() if isinstance(header, Header)}
-    turned.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in source.cases)
-    return turned
-
-
 def _check_classes(data: Sequence[ClassInfo], model: Sequence[ClassInfo], name: str) -> None:
     """Raise unless every pair of classes has the same name, or the same value and at most one user-given name."""
     if len(data) == len(model) and all(map(_same_class, data, model)):
@@ -207,6 +194,7 @@ class _OtherChannels:
         self.spatial_dims = source.spatial_dims
         self.classes = source.classes
         self.rule = getattr(source, "rule", None)
+        self.axes, self.orientation = getattr(source, "axes", None), getattr(source, "orientation", None)
 
     def image(self, case: Case) -> np.ndarray:
         return self._segmenter.as_channels(self._source.image(case))

@@ -25,7 +25,7 @@ from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, list_cases
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.lock import exclusive
-from hebbseg.runs.parent import weights_of_parent
+from hebbseg.runs.parent import in_grid_of_parent, weights_of_parent
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.planned import describe_plan, planned
 from hebbseg.runs.preflight import (
@@ -138,7 +138,7 @@ def _data(
 ) -> tuple[Dataset, Split, Plan | None, Callable[[Settings], Settings]]:
     """Return the cases, decoded once at the planned size, their split, the plan, and what replaces ``auto`` by its values."""
     if dataset is None:
-        listed = list_cases(settings.data)
+        listed = in_grid_of_parent(settings, list_cases(settings.data))
         check_listed(settings, listed, labelled=masks)
         split = draw_selected_split(settings, listed, reporter)
         fill, plan = planned(settings, listed, split, folder, masks=masks)
