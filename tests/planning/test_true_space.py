@@ -111,7 +111,7 @@ def test_anisotropic_voxels_get_an_anisotropic_unet() -> None:
     assert network.kernels == ((3, 3, 1), (3, 3, 1), (3, 3, 3), (3, 3, 3), (3, 3, 3))
     options = {"features": network.features, "strides": network.strides, "kernels": network.kernels}
     build_network(spatial_dims=3, in_channels=1, out_channels=2, options=options)
-    assert "10x10x10" in made.choices["features"].reason, "of a patch of 96 x 96 x 40"
+    assert "6x6x10" in made.choices["features"].reason, "of a patch of 96 x 96 x 40"
 
 
 @pytest.mark.parametrize("given", [{"network": "monai.networks.nets.DynUNet"}, {"strides": "none"}, {"kernels": "none"}])
