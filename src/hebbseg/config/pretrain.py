@@ -34,7 +34,7 @@ class PretrainSettings(Section):
     )
     init_options: Options = Field(
         default_factory=dict,
-        description="options of the initialization, such as init_options.latent=16; see docs/methods",
+        description="options of the initialization, such as init_options.latent=16; see docs/reference/methods",
     )
     rule: str = Field("swta", description="Hebbian learning rule: swta, hpca or hebb")
     temperature: float = Field(0.1, gt=0, description="softmax temperature of SWTA; low values approach winner-take-all")
