@@ -19,7 +19,7 @@ from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import Grid, evaluate
-from hebbseg.inference.large_tiff import classes_of_large, is_large
+from hebbseg.inference.large_images import classes_of_large, is_large
 from hebbseg.inference.objects import ObjectOptions
 from hebbseg.inference.predictor import Predictor
 from hebbseg.runs.evaluate_objects import TABLE, measure_objects
