@@ -14,6 +14,7 @@ import torch
 from PIL import Image as Pillow
 
 from hebbseg.data.cases import ClassInfo
+from hebbseg.data.io import tiles
 from hebbseg.data.io.formats import read_labels
 from hebbseg.inference import large_images as largeimages
 from hebbseg.inference.ensemble import mean_probabilities
@@ -194,7 +195,7 @@ def test_streaming_gives_what_memory_gives(normalize: str, value, tmp_path: Path
         return tifffile.imread(tmp_path / name / "a.tif")
 
     whole = predicted("whole")
-    monkeypatch.setattr(largeimages, "LARGE_PIXELS", 100)
+    monkeypatch.setattr(tiles, "LARGE_PIXELS", 100)
     streamed = predicted("streamed")
     assert streamed.dtype == whole.dtype and streamed.shape == whole.shape and len(np.unique(whole)) > 1
     assert np.array_equal(streamed, whole)
@@ -206,7 +207,7 @@ def test_streaming_gives_what_memory_gives(normalize: str, value, tmp_path: Path
 
 
 def test_what_cannot_be_streamed_is_read_whole(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(largeimages, "LARGE_PIXELS", 100)
+    monkeypatch.setattr(tiles, "LARGE_PIXELS", 100)
     image = picture(0, 40, 50, 3)
     plain = {"photometric": "rgb"}
     tifffile.imwrite(tmp_path / "plain.tif", image, **plain)

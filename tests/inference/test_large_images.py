@@ -13,8 +13,8 @@ import torch
 import zarr
 
 from hebbseg.data.cases import DataError
+from hebbseg.data.io import tiles
 from hebbseg.errors import HebbsegError
-from hebbseg.inference import large_images
 from hebbseg.inference.files import find_inputs, plan, predict_files
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.pyramids import at_level
@@ -27,8 +27,8 @@ from tests.tiny import tiny_segmenter
 @pytest.fixture
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def patch() -> None:
-        monkeypatch.setattr(large_images, "LARGE_PIXELS", 100)
-        monkeypatch.setattr(large_images, "LARGE_VOXELS", 100)
+        monkeypatch.setattr(tiles, "LARGE_PIXELS", 100)
+        monkeypatch.setattr(tiles, "LARGE_VOXELS", 100)
 
     return patch
 

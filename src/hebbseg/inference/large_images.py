@@ -4,27 +4,21 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import map_image, match_axes, read_header, write_mask, write_mask_parts
-from hebbseg.data.io.image_file import Header, Image, Place, ReadPart
-from hebbseg.data.io.tiles import part_of, release_pages
+from hebbseg.data.io.image_file import Image, Place, ReadPart
+from hebbseg.data.io.tiles import is_large_size, part_of, release_pages, sampled, subsampled
 from hebbseg.data.io.volume_map import map_volume, new_map
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import predict_streaming
 from hebbseg.reporting.plots.overlay import overlay
 
-LARGE_PIXELS = 4096 * 4096
-LARGE_VOXELS = 2**26  # of a volume: 406³
-SAMPLE_PIXELS = 1024 * 1024  # for intensity statistics
 PREVIEW_SIDES = {2: 2048, 3: 256}
-BAND_ROWS = 512
 BAND_BYTES = 2**28  # of the sums of an incomplete row of windows
 # Uncertainty maps are written like masks: level i of 255 is "class" i.
 LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
@@ -41,10 +35,6 @@ def is_large(path: Path, segmenters: Sequence[Predictor], level: int = 0) -> boo
     if not is_large_size(header) or len(header.shape) != first.spatial_dims:
         return False
     return header.channels == 1 if first.spatial_dims == 3 else map_image(path, level) is not None
-
-
-def is_large_size(header: Header) -> bool:
-    return prod(header.shape) > (LARGE_PIXELS if len(header.shape) == 2 else LARGE_VOXELS)
 
 
 def predict_large(
@@ -85,12 +75,6 @@ def predict_large(
                 write_mask_parts(target, parts_of(indices), found.image, classes)
             release_pages(indices)
         return found.preview()
-
-
-def classes_of_large(segmenter: Predictor, path: Path, level: int = 0) -> np.ndarray:
-    """Return the class indices (*S) uint8 of a large image, those of `predict_large`, without loading the image."""
-    with streamed([segmenter], path, None, level=level) as found:
-        return np.array(found.classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +137,7 @@ def streamed(
             tta=False if first.tta == "none" else first.tta,
             blend=first.blend,
             batch=4,
-            prepare=_preparing(first, turned(small)),
+            prepare=_preparing(first, sampled(image.array) if dims == 2 else turned(small)),
             uncertainty_out=levels,
             progress=report,
             band_pixels=BAND_BYTES // (4 * (len(first.classes) + 1)),
@@ -167,25 +151,10 @@ def streamed(
         )
 
 
-def _preparing(segmenter: Predictor, small: np.ndarray) -> Callable[[Tensor], Tensor]:
-    """Return the preprocessing of windows, with the intensity statistics of the pixels (C, *s) of the whole image."""
-    dims = small.ndim - 1
-    step = max(1, round((prod(small.shape[1:]) / SAMPLE_PIXELS) ** (1 / dims)))
-    sample = small[(slice(None), *[slice(None, None, step)] * dims)]
+def _preparing(segmenter: Predictor, sample: np.ndarray) -> Callable[[Tensor], Tensor]:
+    """Return the preprocessing of windows, with the intensity statistics of pixels (C, *s) of the whole image."""
     of_part = segmenter.preprocessing.of_parts(segmenter.as_channels(sample))
     return lambda window: segmenter.preprocessing.to_network(of_part(segmenter.as_channels(window.numpy())))
-
-
-def subsampled(array: np.ndarray, step: int, dims: int = 2) -> np.ndarray:
-    """Return every ``step``-th pixel of an array on disk (…, *S) along each axis, read in bands to save memory."""
-    band = step * max(1, BAND_ROWS // step)
-    parts = []
-    for row in range(0, array.shape[-dims], band):
-        place: Any = (..., slice(row, row + band, step), *[slice(None, None, step)] * (dims - 1))
-        parts.append(np.array(array[place]))
-        release_pages(array)
-    whole = np.concatenate(parts, axis=-dims)
-    return whole.astype(whole.dtype.newbyteorder("="), copy=False)
 
 
 def parts_of(array: np.ndarray) -> ReadPart:

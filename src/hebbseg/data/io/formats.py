@@ -102,6 +102,11 @@ def read_labels(path: str | Path, level: int = 0) -> RawMask:
     return _read(path, lambda kind, file: kind.read_labels(file, **_at(kind, file, level, mask=True)))
 
 
+def has_parts(path: str | Path) -> bool:
+    """Return whether images of this format can be read in parts, from the name of the file."""
+    return FORMATS.get(suffix_of(path)) in _PARTS
+
+
 def map_image(path: str | Path, level: int = 0) -> Image | None:
     """Return a 2D image like `read_image`, but read in parts when it is indexed; None if its format or type has no parts."""
 

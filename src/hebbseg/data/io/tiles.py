@@ -3,14 +3,19 @@
 import mmap
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from hebbseg.data.io.image_file import Place
+from hebbseg.data.io.image_file import Header, Place
 
 KEPT_BYTES = 2**28  # of decoded tiles: two rows of tiles of an image 40,000 pixels wide
+LARGE_PIXELS = 4096 * 4096  # larger images are read in parts
+LARGE_VOXELS = 2**26  # of a volume: 406³
+BAND_PIXELS = 2**22  # of a mask that are read at a time
+TILE = 512  # of arrays that have no tiles
 LARGEST_TILE = 2**25  # values; larger ones are not decoded in part
 
 
@@ -102,11 +107,58 @@ def _overlap(origin: int, length: int, start: int, stop: int, step: int) -> tupl
     return slice(begin, begin + (last - first) * step, step), slice(first, last)
 
 
+def is_large_size(header: Header) -> bool:
+    return prod(header.shape) > (LARGE_PIXELS if len(header.shape) == 2 else LARGE_VOXELS)
+
+
+def bands(array: Any) -> Iterator[slice]:
+    """Yield ranges of rows of an array (C, H, W) with at most about `BAND_PIXELS` pixels."""
+    height, width = array.shape[1:]
+    step = max(1, BAND_PIXELS // width)
+    if isinstance(array, TiledArray):
+        step = min(array.tile[0], step) if step < array.tile[0] else step // array.tile[0] * array.tile[0]
+    for top in range(0, height, step):
+        yield slice(top, min(top + step, height))
+
+
 def part_of(array: np.ndarray, rows: Place, columns: Place) -> np.ndarray:
     """Return a copy of a part of an array (H, W)."""
     if isinstance(rows, slice) or isinstance(columns, slice):
         return np.array(array[rows, columns])
     return np.array(array[np.ix_(rows, columns)])
+
+
+def sampled(array: Any, tiles: int = 64, pixels: int = 2**20) -> np.ndarray:
+    """Return pixels (C, n, 1) of an array (C, H, W), from tiles spread evenly over it: about ``pixels``, at most all.
+
+    Decoding every tile of a large image would take long.
+    """
+    height, width = array.shape[1:]
+    side = array.tile if isinstance(array, TiledArray) else (TILE, TILE)
+    grid = [np.arange(-(-n // t)) for n, t in zip((height, width), side, strict=True)]
+    most = int(tiles**0.5)
+    grid = [each if len(each) <= most else np.linspace(0, len(each) - 1, most).round().astype(int) for each in grid]
+    step = max(1, round((min(height * width, len(grid[0]) * len(grid[1]) * side[0] * side[1]) / pixels) ** 0.5))
+    parts = []
+    for row in grid[0]:
+        for column in grid[1]:
+            rows, columns = (slice(i * t, (i + 1) * t, step) for i, t in zip((row, column), side, strict=True))
+            parts.append(np.array(array[:, rows, columns]).reshape(array.shape[0], -1))
+        release_pages(array)
+    whole = np.concatenate(parts, axis=1)[..., None]
+    return whole.astype(whole.dtype.newbyteorder("="), copy=False)
+
+
+def subsampled(array: np.ndarray, step: int, dims: int = 2) -> np.ndarray:
+    """Return every ``step``-th pixel of an array on disk (…, *S) along each axis, read in bands to save memory."""
+    band = step * max(1, TILE // step)
+    parts = []
+    for row in range(0, array.shape[-dims], band):
+        place: Any = (..., slice(row, row + band, step), *[slice(None, None, step)] * (dims - 1))
+        parts.append(np.array(array[place]))
+        release_pages(array)
+    whole = np.concatenate(parts, axis=-dims)
+    return whole.astype(whole.dtype.newbyteorder("="), copy=False)
 
 
 def release_pages(array: Any) -> None:
