@@ -12,7 +12,7 @@ from hebbseg.segmenter import Segmenter
 from tests.data.trees import picture, save
 from tests.tiny import bright_folder, command
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parent.parent / "docs" / "how-to"
 
 
 def commands(page: str) -> list[str]:
