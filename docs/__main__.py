@@ -1,4 +1,4 @@
-"""make docs: write the generated pages of docs/reference and run the examples in the docstrings."""
+"""make docs: write the generated pages and notebooks, and run the examples in the docstrings."""
 
 import doctest
 import pkgutil
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hebbseg
 from docs.command_line import command_line_page
+from docs.notebooks import write_notebooks
 from hebbseg.config import FLAT_NAMES
 
 HERE = Path(__file__).parent
@@ -27,7 +28,8 @@ def options_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Every setting of a run: a keyword of `Segmenter.train`, and `--set name=value` of `hebbseg train`. Made by `make docs` from `hebbseg.config`.",
+        "Every setting of a run: a keyword of `Segmenter.train`, and `--set name=value` of `hebbseg train`. "
+        "Made by `make docs` from `hebbseg.config`.",
         "",
         "| option | default | meaning |",
         "|---|---|---|",
@@ -45,8 +47,11 @@ GENERATED = {"options.md": options_page, "command-line.md": command_line_page}
 def main() -> int:
     for name, page in GENERATED.items():
         (HERE / "reference" / name).write_text(page(), encoding="utf-8")
+    names = write_notebooks()
     failed, tried = run_examples()
-    print(f"{tried} examples, {failed} failed; docs/reference: {', '.join(GENERATED)} written")
+    print(
+        f"{tried} examples, {failed} failed; docs/reference: {', '.join(GENERATED)} written; examples/notebooks: {', '.join(names)} written"
+    )
     return 1 if failed else 0
 
 

@@ -11,7 +11,9 @@ from hebbseg.cli.app import app
 
 HEAD = """# Command line
 
-Made by `make docs` from the commands themselves; `hebbseg COMMAND --help` shows the same. `--set NAME=VALUE` sets [every other setting](options.md). User errors print one message and exit with code 2, Ctrl-C exits with 130; `--debug` shows the traceback of an error.
+Made by `make docs` from the commands themselves; `hebbseg COMMAND --help` shows the same. `--set NAME=VALUE` sets
+[every other setting](options.md). User errors print one message and exit with code 2, Ctrl-C exits with 130; `--debug`
+shows the traceback of an error.
 """
 
 

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def calls(line: str) -> Iterator[list[str]]:
     """Yield the arguments of each hebbseg call in a command line."""
     words = shlex.split(line, comments=True)
     starts = [number for number, word in enumerate(words) if word == "hebbseg"]
-    for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
+    for start, end in pairwise([*starts, len(words)]):
         yield [word for word in words[start + 1 : end] if word not in ("|", "&&")]
 
 

@@ -90,8 +90,7 @@ PREPARE: dict[str, Callable[[Path], None]] = {
 WITH_CODE = [
     page
     for page in pages()
-    if page not in RUN_ELSEWHERE
-    and any(block.language in ("sh", "python") and block.reason is None for block in blocks(page))
+    if page not in RUN_ELSEWHERE and any(block.language in ("sh", "python") and block.reason is None for block in blocks(page))
 ]
 
 
