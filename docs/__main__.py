@@ -49,9 +49,7 @@ def main() -> int:
         (HERE / "reference" / name).write_text(page(), encoding="utf-8")
     names = write_notebooks()
     failed, tried = run_examples()
-    print(
-        f"{tried} examples, {failed} failed; docs/reference: {', '.join(GENERATED)} written; examples/notebooks: {', '.join(names)} written"
-    )
+    print(f"{tried} examples, {failed} failed; written: {', '.join([*GENERATED, *names])}")
     return 1 if failed else 0
 
 

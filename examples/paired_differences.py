@@ -34,4 +34,4 @@ def paired(regime: str, arm: str, baseline: str) -> str:
 
 
 for regime in ("1", "2", "5", "10", "20"):
-    print(f"{regime:>2} %  Hebbian − scratch {paired(regime, 'Hebbian', 'Scratch')}")
+    print(f"{regime:>2} %  Hebbian − scratch {paired(regime, 'Hebbian SWTA', 'Supervised')}")
