@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from hebbseg.config import Settings
+from hebbseg.data.io.tiles import LARGE_PIXELS
 from hebbseg.errors import HebbsegError
 from hebbseg.networks.factory import UNET
 from hebbseg.planning.fingerprint import Fingerprint
@@ -35,6 +36,8 @@ def resampling(settings: Settings, found: Fingerprint) -> tuple[tuple[float, ...
     differ = f"spacings differ by a factor of {found.spacing_ratio:.3g}"
     if found.without_spacing:
         return None, f"images are not resampled: {differ}, but {found.without_spacing} of {found.images} images have none"
+    if found.spatial_dims == 2 and prod(found.largest_size) > LARGE_PIXELS:
+        return None, f"images are not resampled: {differ}, but patches of large images are read from their files"
     if found.spatial_dims == 2 and settings.data.patch == "none":
         return None, f"images are not resampled: {differ}, but patch=none needs images of one size"
     median = tuple(float(f"{step:.6g}") for step in found.spacing_mm)

@@ -4,20 +4,21 @@ from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from hebbseg.data.cases import IGNORE, Case, ClassInfo, DataError, Problem
-from hebbseg.data.io.formats import FORMATS, axes_of, match_axes, read_header, read_image, read_labels, suffix_of
+from hebbseg.data.io.formats import FORMATS, axes_of, match_axes, read_image, read_labels, suffix_of
 from hebbseg.data.io.image_file import Axes, Header, RawMask
-from hebbseg.data.io.orientation import CANONICAL, header_to_grid, to_grid, values_to_grid
+from hebbseg.data.io.orientation import header_to_grid, to_grid, values_to_grid
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.instances import object_ids
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, merged, to_indices, two_classes
-from hebbseg.data.sources.roles import MASK_ENDING
+from hebbseg.data.sources.headers import common_orientation, read_case_header
+from hebbseg.data.sources.roles import in_own_folder
 from hebbseg.errors import HebbsegError, printable
 
 LABELS_KEPT_BYTES = 2**30
@@ -39,6 +40,9 @@ class FileSource:
         notes: how the files were understood, where this needs no action.
         lists_unused: whether `hebbseg.data.inspect` lists the files below ``root`` that are not used.
     """
+
+    level = 0
+    """Level of pyramids that is read, see `at_level`."""
 
     def __init__(
         self,
@@ -88,16 +92,16 @@ class FileSource:
         """Mapping of mask values to class indices; reads every mask unless the options define it."""
         if (given := self.masks.rule()) is not None:
             return given
-        if any(_in_own_folder(case) for case in self.cases):
+        if any(in_own_folder(case) for case in self.cases):
             # One file per object: nonzero pixels are foreground.
             return MaskRule(classes=two_classes(255, self.masks.names), ignore=self.masks.ignore)
-        return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept)
+        return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept, self.level)
 
     def image(self, case: Case) -> np.ndarray:
         """Return the image, (C, *spatial), in the data type of the file."""
         parts = []
         for path in case.image:
-            image = read_image(path)
+            image = read_image(path, self.level)
             turned = to_grid(np.moveaxis(image.array, 0, -1), *self._grids(case), dims=image.array.ndim - 1)
             parts.append(np.ascontiguousarray(np.moveaxis(turned, -1, 0)))  # (C, *S) → (*S, C) → (*S', C) → (C, *S')
             if parts[-1].shape[1:] != parts[0].shape[1:]:
@@ -107,7 +111,7 @@ class FileSource:
                     "Export all channels of a case at the same size.",
                 )
         array = parts[0] if len(parts) == 1 else np.concatenate(parts)  # (c₁, *spatial), (c₂, *spatial) … → (C, *spatial)
-        return self._with_common_channels(array, case)
+        return self.with_common_channels(array, case)
 
     def mask(self, case: Case) -> np.ndarray:
         if not case.mask:
@@ -117,9 +121,9 @@ class FileSource:
         rule = self.rule
         mask: np.ndarray | None = None
         for path in case.mask:
-            raw = self._labels.pop(path, None) or read_labels(path)
+            raw = self._labels.pop(path, None) or read_labels(path, self.level)
             indices = self._like_image(to_indices(raw, rule, path), raw.axes, case)
-            self._refuse_other_size(indices.shape, case, path)
+            self.refuse_other_size(indices.shape, case, path)
             mask = indices if mask is None else merged(mask, indices)
         assert mask is not None
         return np.ascontiguousarray(mask)
@@ -135,7 +139,7 @@ class FileSource:
         ignored = self.mask(case) == IGNORE
         ids = np.zeros(ignored.shape, np.int32)
         for path in case.mask or ():
-            raw = read_labels(path)
+            raw = read_labels(path, self.level)
             found = self._like_image(object_ids(raw, rule), raw.axes, case)
             if not self.masks.instances:  # one file per object, whatever its values
                 found = (found > 0).astype(np.int32)
@@ -151,7 +155,7 @@ class FileSource:
 
     def _labels_kept(self, path: Path) -> RawMask:
         """Decode a mask and keep it, within a memory limit, so that `mask` does not decode it again."""
-        raw = read_labels(path)
+        raw = read_labels(path, self.level)
         if sum(kept.values.nbytes for kept in list(self._labels.values())) < LABELS_KEPT_BYTES:
             self._labels[path] = raw
         return raw
@@ -162,17 +166,28 @@ class FileSource:
         chosen.cases = tuple(cases)
         return chosen
 
+    def at_level(self, level: int) -> "FileSource":
+        """Return the source with another level of pyramids (OME-TIFF, OME-Zarr); spacings are those of the level."""
+        chosen = copy(self)
+        for name in ("file_headers", "_common", "rule"):
+            chosen.__dict__.pop(name, None)
+        chosen.level, chosen._labels = level, {}
+        return chosen._with_spacings_of_headers()
+
     def in_grid(self, axes: Axes, orientation: str | None) -> "FileSource":
         """Return the source with this order of axes and orientation of volumes; None: that of each file."""
         if (axes, orientation) == (self.axes, self.orientation):
             return self
         turned = copy(self)
-        turned.__dict__.pop("headers", None)
-        turned._masks_ahead = {}
         turned.axes, turned.orientation = axes, orientation
-        spacings = {id: header.spacing_mm for id, header in turned.headers.items() if isinstance(header, Header)}
-        turned.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in self.cases)
-        return turned
+        return turned._with_spacings_of_headers()
+
+    def _with_spacings_of_headers(self) -> "FileSource":
+        self.__dict__.pop("headers", None)
+        self._masks_ahead = {}
+        spacings = {name: header.spacing_mm for name, header in self.headers.items() if isinstance(header, Header)}
+        self.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in self.cases)
+        return self
 
     @cached_property
     def headers(self) -> dict[str, Header | HebbsegError]:
@@ -191,7 +206,8 @@ class FileSource:
     @cached_property
     def file_headers(self) -> dict[str, Header | HebbsegError]:
         """Like `headers`, but with the axes of each file."""
-        return dict(zip((case.id for case in self.cases), parallel_map(_read_header, self.cases), strict=True))
+        read = partial(read_case_header, level=self.level)
+        return dict(zip((case.id for case in self.cases), parallel_map(read, self.cases), strict=True))
 
     @cached_property
     def axes(self) -> Axes:
@@ -204,9 +220,7 @@ class FileSource:
         """Orientation of all volumes: that of their files, or RAS if files differ; None if no volume states one."""
         if not any(FORMATS.get(suffix_of(case.image[0]), "itk") in ("nifti", "itk") for case in self.cases):
             return None
-        headers = [header for header in self.file_headers.values() if isinstance(header, Header) and len(header.shape) == 3]
-        found = {header.orientation for header in headers} - {None}
-        return CANONICAL if len(found) > 1 else next(iter(found), None)
+        return common_orientation(self.file_headers.values())
 
     def _grids(self, case: Case) -> tuple[tuple[Axes, str | None], tuple[Axes, str | None]]:
         """Return the order of axes and the orientation of an image file, and of all images."""
@@ -239,7 +253,8 @@ class FileSource:
             return dims, 3
         return dims, channels.most_common(1)[0][0]
 
-    def _with_common_channels(self, array: np.ndarray, case: Case) -> np.ndarray:
+    def with_common_channels(self, array: np.ndarray, case: Case) -> np.ndarray:
+        """Return an image (C, *spatial) with the number of channels of all images."""
         dims, channels = self._common
         if array.ndim - 1 != dims:
             raise DataError(
@@ -257,7 +272,8 @@ class FileSource:
             "Convert or remove the image. Only grayscale and color images can be mixed.",
         )
 
-    def _refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
+    def refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
+        """Raise if a mask does not have the size of its image."""
         header = self.headers[case.id]
         if isinstance(header, HebbsegError):
             raise header
@@ -269,22 +285,6 @@ class FileSource:
             f"mask has size {_times(shape)}, but image {case.image[0].name} has size {_times(header.shape)}{hint}",
             "Export the mask at the size of its image. Masks are not resampled automatically.",
         )
-
-
-def _read_header(case: Case) -> Header | HebbsegError:
-    try:
-        headers = [read_header(path) for path in case.image]
-    except HebbsegError as error:
-        return error
-    channels = sum(header.channels for header in headers)
-    return replace(headers[0], channels=channels, opacity=any(header.opacity for header in headers))
-
-
-def _in_own_folder(case: Case) -> bool:
-    """Return whether the mask consists of several files in a folder named like the image."""
-    if not case.mask or len(case.mask) == 1:
-        return False
-    return MASK_ENDING.sub("", case.mask[0].parent.name) == case.id.rpartition("/")[2]
 
 
 def _same_name(case: Case) -> Problem:
