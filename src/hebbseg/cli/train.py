@@ -44,6 +44,14 @@ def train(
     resume: ResumeOption = False,
     more: SetOption = None,
     list_settings: ListOption = False,
+    curve: Annotated[
+        bool,
+        typer.Option(
+            "--curve",
+            help="Show how many masks would help: repeat the training with 25 % and 50 % of the labelled images, in RUN/curve. "
+            "A time budget is divided equally by the number of runs. With --resume, add the curve to a run.",
+        ),
+    ] = False,
     help_method: Annotated[bool, typer.Option("--help-method", help="Describe the --method and its options.")] = False,
     **options: Any,
 ) -> None:
@@ -61,9 +69,11 @@ def train(
       hebbseg train glas:GlaS/ -o run3 --set learning_rate=0.001 --set ema=0.999
       hebbseg train glas:GlaS/ -o run4 --preset paper --labelled 10% --fold 0
       hebbseg train more_data/ -o run5 --from run1
+      hebbseg train my_data/ -o run6 --curve --time-budget 1h
 
     \b
     RUN contains:
+      report.html                this run on one page: results, curves, test cases, what to try next
       model.safetensors          weights and configuration, for hebbseg predict
       metrics.csv, summary.json  test results, per case and in total
       history.csv, progress.png  training curves
@@ -81,11 +91,13 @@ def train(
         return
     folder = output_folder(out, shlex.join(["hebbseg", "train", data or "my_data/", "-o", "run1"]))
     settings = _settings("train", data, folder, resume, options, more)
-    from hebbseg.runs.train import run
+    from hebbseg.experiments.mask_curve import train as train_run
+    from hebbseg.reporting.run_page.page import write_run_page
 
     with _resumable("train", folder) as reporter:
-        run(settings, folder, resume=resume, reporter=reporter, started=started)
+        train_run(settings, folder, curve=curve, resume=resume, reporter=reporter, started=started)
     if _first_process():
+        write_run_page(folder)
         _show_run(folder)
 
 
@@ -227,6 +239,9 @@ def _show_run(folder: Path) -> None:
         facts.insert(0, ("stopped", ended))
     figures = [path for path in (folder / "progress.png", folder / "figures" / "test.png") if path.is_file()]
     facts.append(("figures", ", ".join(map(str, figures))))
+    if (folder / "curve.csv").is_file():
+        facts.append(("curve", str(folder / "curve.csv")))
+    facts.append(("report", str(folder / "report.html")))
     facts.append(("next", shlex.join(["hebbseg", "predict", str(folder), "NEW_IMAGES", "-o", "masks"])))
     show_facts(facts)
 

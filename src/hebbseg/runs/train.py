@@ -23,6 +23,7 @@ from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
 from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, list_cases
+from hebbseg.runs.examples import Examples
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.lock import exclusive
 from hebbseg.runs.parent import weights_of_parent
@@ -57,6 +58,7 @@ def run(
     initialize: Initialize | None = None,
     notes: Mapping[str, Any] | None = None,
     started: float | None = None,
+    examples: bool = False,
 ) -> Predictor:
     """Run both stages and the test; write everything to ``out`` (see `RunFolder`).
 
@@ -65,6 +67,8 @@ def run(
         initialize: replaces stage 1; must return the weights that stage 1 would compute.
         notes: added to run.json.
         started: when the command started (`time.monotonic`), for the time budget; default: now.
+        examples: draw the test cases with the lowest, median and highest Dice; a time budget reserves time for this and for
+            the page of the run.
     """
     reporter = reporter or Quiet()
     check_settings(settings)
@@ -88,7 +92,7 @@ def run(
         context = RunContext(chosen(settings), dataset, split.training, fabric)
         with _stoppable(folder) as request:
             predictor, history, ended = train_stages(
-                context, folder, state, reporter, request, initialize, test_cases=len(split.test)
+                context, folder, state, reporter, request, initialize, test_cases=len(split.test), examples=examples
             )
             if fabric.global_rank == 0:
                 folder.still_there()
@@ -96,7 +100,8 @@ def run(
                 folder.save_rows("history.csv", history)
                 draw_history(history, folder / "progress.png")
                 if split.test:
-                    _test(predictor, dataset, split, folder, reporter, request, ended, settings.finetune.metrics_grid)
+                    kept = Examples() if examples else None
+                    _test(predictor, dataset, split, folder, reporter, request, ended, settings.finetune.metrics_grid, kept)
                 _close(folder, **ended)
         fabric.barrier()
     return predictor
@@ -210,7 +215,7 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 def _test(
     predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None,
-    ended: Mapping[str, Any], grid: Grid,
+    ended: Mapping[str, Any], grid: Grid, examples: Examples | None,
 ) -> None:  # fmt: skip
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
     chosen: list[Shown] = []
@@ -218,6 +223,8 @@ def _test(
     def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
         if len(chosen) < PICTURES:
             chosen.append(shown(case, prediction, target, len(dataset.source.classes)))
+        if examples is not None:
+            examples.look(case, prediction, target, len(dataset.source.classes))
 
     def report(done: int, total: int) -> None:
         reporter.step("test", done, total, {})
@@ -238,6 +245,8 @@ def _test(
     )
     folder.save_rows("metrics.csv", rows)
     draw_cases(dataset.source, chosen, folder / "figures" / "test.png", "Test cases")
+    if examples is not None:
+        examples.draw(dataset.source, folder.path)
     warning = {name: text for name, text in folder.description().items() if name == "warning"}
     write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes), **ended} | warning)
 
