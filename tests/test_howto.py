@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("page", ["export.md", "predict.md"])
+@pytest.mark.parametrize("page", ["export.md", "predict.md", "how-to/report-of-a-run.md"])
 def test_commands_of_the_page(page: str, place: Path, monkeypatch):
     monkeypatch.chdir(place)
     found = commands(page)
@@ -48,4 +48,5 @@ def test_commands_of_the_page(page: str, place: Path, monkeypatch):
         short = ["--updates", "2", "--set", "labelled_batch=2"] if arguments[1] == "train" else []
         assert arguments[0] == "hebbseg"
         assert command(monkeypatch, *arguments[1:], *short) == 0, line
-        assert Path(arguments[arguments.index("-o") + 1]).exists()
+        written = arguments[arguments.index("-o") + 1] if "-o" in arguments else f"{arguments[2]}/report.html"
+        assert Path(written).exists()

@@ -31,14 +31,15 @@ class Segmenter(Predictor):
             curve: repeat the training with 25 % and 50 % of the labelled images, to show how many masks would help.
             options: settings by flat name, see `hebbseg.config`; the same as on the command line.
         """
+        from hebbseg.cli.arguments import in_python
         from hebbseg.cli.progress import make_reporter
         from hebbseg.config import make_settings
         from hebbseg.experiments.mask_curve import train
-        from hebbseg.reporting.run_page.page import write_run_page
+        from hebbseg.reporting.run_page.page import add_run_page
         from hebbseg.runs.parent import continued_options
 
-        with make_reporter(quiet=quiet) as reporter:
+        with in_python(), make_reporter(quiet=quiet) as reporter:
             settings = make_settings(data, continued_options(options))
             trained = train(settings, Path(out), curve=curve, resume=resume, reporter=reporter)
-        write_run_page(Path(out))
+        add_run_page(Path(out))
         return cls(**{field.name: getattr(trained, field.name) for field in fields(trained)})

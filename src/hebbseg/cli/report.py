@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hebbseg.cli.options import show_facts
+from hebbseg.data.progress import counted
 
 
 def report(
@@ -46,7 +47,7 @@ def report(
 
     if len(runs) == 1 and is_training_run(runs[0]):
         page, written = write_report_of_run(runs[0], out, tables=tables, force=force)
-        show_facts([("page", str(page)), *([("tables", f"{len(written)} files in {tables}")] if written else [])])
+        show_facts([("page", str(page)), *([("tables", f"{counted(len(written), 'file')} in {tables}")] if written else [])])
         return
     out = out or Path("report.html")
     for folder in (out.parent, *([tables] if tables else [])):
@@ -54,10 +55,10 @@ def report(
     done = write_report(runs, out, tables=tables, pictures=pictures, force=force)
     facts = [("page", str(done.page)), ("runs", str(len(done.results.runs)))]
     if done.tables:
-        facts.append(("tables", f"{len(done.tables)} files in {tables}"))
+        facts.append(("tables", f"{counted(len(done.tables), 'file')} in {tables}"))
     if done.results.strangers:
         facts.append(("other runs", f"{done.results.strangers} not included: they do not belong to the current recipe"))
     if done.results.unread:
         first = done.results.unread[0]
-        facts.append(("not included", f"{len(done.results.unread)} folders, first {first.folder}: {first.reason}"))
+        facts.append(("not included", f"{counted(len(done.results.unread), 'folder')}, first {first.folder}: {first.reason}"))
     show_facts(facts)

@@ -12,6 +12,7 @@ import typer
 
 from hebbseg.cli.options import DATA_HELP, output_folder, parse_assignments, show_facts
 from hebbseg.cli.settings_options import FLAGS, takes_settings
+from hebbseg.data.progress import counted
 from hebbseg.errors import HebbsegError
 
 if TYPE_CHECKING:
@@ -92,13 +93,12 @@ def train(
     folder = output_folder(out, shlex.join(["hebbseg", "train", data or "my_data/", "-o", "run1"]))
     settings = _settings("train", data, folder, resume, options, more)
     from hebbseg.experiments.mask_curve import train as train_run
-    from hebbseg.reporting.run_page.page import write_run_page
+    from hebbseg.reporting.run_page.page import add_run_page
 
     with _resumable("train", folder) as reporter:
         train_run(settings, folder, curve=curve, resume=resume, reporter=reporter, started=started)
     if _first_process():
-        write_run_page(folder)
-        _show_run(folder)
+        _show_run(folder, add_run_page(folder))
 
 
 @takes_settings(
@@ -227,7 +227,7 @@ def _resumable(command: str, folder: Path) -> "Iterator[Reporter]":
         raise Interrupted(f"{stop}\n  hebbseg {command} --resume -o {shlex.quote(str(folder))}") from None
 
 
-def _show_run(folder: Path) -> None:
+def _show_run(folder: Path, page: str) -> None:
     facts = [("test", "no test cases: the model was not evaluated"), ("model", str(folder / "model.safetensors"))]
     if (folder / "summary.json").is_file():
         from hebbseg.evaluation.evaluate import describe_classes, describe_summary
@@ -241,7 +241,7 @@ def _show_run(folder: Path) -> None:
     facts.append(("figures", ", ".join(map(str, figures))))
     if (folder / "curve.csv").is_file():
         facts.append(("curve", str(folder / "curve.csv")))
-    facts.append(("report", str(folder / "report.html")))
+    facts.append(("report", page))
     facts.append(("next", shlex.join(["hebbseg", "predict", str(folder), "NEW_IMAGES", "-o", "masks"])))
     show_facts(facts)
 
@@ -251,7 +251,7 @@ def _early_end(folder: Path) -> str | None:
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     reasons = {"time_budget": "by the time budget", "patience": "early, without a better validation Dice"}
     why = reasons.get(run.get("stopped_by"))
-    return f"{why}, after {run['updates_done']} of {run['updates_planned']} updates" if why else None
+    return f"{why}, after {run['updates_done']} of {counted(run['updates_planned'], 'update')}" if why else None
 
 
 def _show_diagnostics(path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hebbseg.atomic_files import write_json
 from hebbseg.config import Settings
-from hebbseg.data.progress import Quiet, Reporter
+from hebbseg.data.progress import Quiet, Reporter, counted
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import Grid, evaluate
@@ -194,8 +194,12 @@ def _resolve_method(
         method, options = started_with.finetune.method, dict(started_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""
     partly = f", {partial} partly annotated" if partial else ""
-    reporter.say(f"method: {method}{how} ({unlabelled or 'no'} unlabelled training images{partly})")
+    reporter.say(f"method: {method}{how} ({_unlabelled(unlabelled)}{partly})")
     return settings.changed(method=method, method_options=options)
+
+
+def _unlabelled(number: int) -> str:
+    return counted(number, "unlabelled training image") if number else "no unlabelled training images"
 
 
 def _with_tensorboard(reporter: Reporter, settings: Settings, folder: RunFolder) -> AbstractContextManager[Reporter]:

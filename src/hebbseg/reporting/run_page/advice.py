@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from scipy import stats
 
@@ -244,12 +245,16 @@ def options(facts: RunFacts) -> dict[str, str]:
         if name == "preset" or value == default.get(name):
             continue
         if isinstance(value, dict):
-            found |= {f"{name}.{key}": str(part).lower() for key, part in value.items()}
+            found |= {f"{name}.{key}": _text(part) for key, part in value.items()}
         else:
-            found[name] = (
-                ",".join(map(str, value)) if isinstance(value, list) else str(value).lower() if value is True else str(value)
-            )
+            found[name] = _text(value, "x" if name in ("size", "patch") else ",")
     return found
+
+
+def _text(value: Any, separator: str = ",") -> str:
+    if isinstance(value, list):
+        return separator.join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def _option(name: str, text: str) -> list[str]:

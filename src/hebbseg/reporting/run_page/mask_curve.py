@@ -148,7 +148,7 @@ def curve_picture(points: list[Point]) -> Picture:
     axis.set_xticks(every, [str(value) for value in every], minor=False)
     axis.minorticks_off()
     axis.grid(axis="y", color="0.9")
-    axis.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     words = ", ".join(f"{point.masks} masks {100 * (point.values['dice'] or 0):.1f} %" for point in measured)
     return picture(
         figure,

@@ -1,5 +1,6 @@
 """report.html of one run: what was done, how good the result is, and what to try next."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hebbseg.reporting.tables.ablations import diagnostics_table
 from hebbseg.reporting.tables.table import Table
 
 PAGE = "report.html"
+CURVES = (pictures.validation_curve, pictures.loss_curve, pictures.stage1_curves)
 Item = Table | Picture | Part | str | None
 
 
@@ -43,6 +45,14 @@ def write_run_page(folder: Path, page: Path | None = None) -> tuple[Path, tuple[
     page = folder / PAGE if page is None else page
     write_text(page, html)
     return page, tuple(part.table for section in made for part in section.parts if part.table is not None)
+
+
+def add_run_page(folder: Path) -> str:
+    """Write the page of a run that has just ended; return its path, or why there is none: the run is complete without it."""
+    try:
+        return str(write_run_page(folder)[0])
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        return f"not written ({type(error).__name__}: {error}). Try again with `hebbseg report {shlex.quote(str(folder))}`"
 
 
 def _sections(facts: RunFacts) -> list[Section]:

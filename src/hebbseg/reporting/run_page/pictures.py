@@ -132,7 +132,7 @@ def test_cases(facts: RunFacts) -> list[Picture]:
                 Picture(
                     uri=f"data:image/jpeg;base64,{base64.b64encode(data).decode()}",
                     alt=f"Test case {case} with the contours of prediction and ground truth, Dice {dice:.2f}.",
-                    caption=f"{role}: {case}, Dice {100 * dice:.1f} %",
+                    caption=f"{role}: Dice {100 * dice:.1f} %, {case}",
                 )
             )
     return pictures

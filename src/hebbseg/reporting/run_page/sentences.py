@@ -27,7 +27,7 @@ def asked(facts: RunFacts) -> str:
     arm = f"continuing from {continued}" if continued else arm
     return (
         f"segment{classes} {name}{dims}, trained on {counted(len(training.labelled), 'image')} with a mask and "
-        f"{len(training.unlabelled)} without, by {arm}, with seed {settings.seed}{within}."
+        f"{len(training.unlabelled) or 'none'} without, by {arm}, with seed {settings.seed}{within}."
     )
 
 
