@@ -42,7 +42,8 @@ def test_the_default_method_is_timed_after_its_start_too(tmp_path: Path, monkeyp
         return done(settings, folder, **options)
 
     monkeypatch.setattr(cost, "run", noting)
-    tasks = tiny_tasks(tmp_path, arms=[{"name": "Default", "init": "random"}], axes={"labelled": ["2"], "seed": [0]})
+    arms = [{"name": "Supervised", "init": "random", "method": "auto"}]
+    tasks = tiny_tasks(tmp_path, arms=arms, axes={"labelled": ["2"], "seed": [0]})
     found = cost.time_task(tasks[0], {})
     assert [method for method, _ in timed] == ["auto", "fixmatch"]
     options = timed[1][1]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 
@@ -27,7 +28,7 @@ def test_images_for_a_model_of_volumes(volume_model: Path, tmp_path: Path, monke
 
 def test_volumes_for_a_model_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     tiny_segmenter().save(tmp_path / "model.safetensors")
-    save(tmp_path / "volume.nii.gz", np.zeros((9, 8, 7), np.int16))
+    nibabel.save(nibabel.Nifti1Image(np.zeros((9, 8, 7), np.int16), np.eye(4)), tmp_path / "volume.nii.gz")
     arguments = (tmp_path / "model.safetensors", tmp_path / "volume.nii.gz", "-o", tmp_path / "out")
     assert command(monkeypatch, "predict", *arguments) == 2
     err = capsys.readouterr().err
@@ -38,7 +39,8 @@ def test_one_image_among_volumes_fails_alone(
     volume_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     save(tmp_path / "a.png", picture(0, 12, 14, 3))
-    save(tmp_path / "b.nii.gz", np.random.default_rng(0).normal(size=(9, 8, 7)).astype(np.float32))
+    values = np.random.default_rng(0).normal(size=(9, 8, 7)).astype(np.float32)
+    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / "b.nii.gz")
     files = (tmp_path / "a.png", tmp_path / "b.nii.gz")
     assert command(monkeypatch, "predict", volume_model, *files, "-o", tmp_path / "out", "--no-overlays") == 1
     assert "a.png" in capsys.readouterr().err and (tmp_path / "out" / "b.nii.gz").is_file()
