@@ -34,7 +34,7 @@ format: $(READY)        ## fix lint and format
 bench: $(READY)         ## speed and memory ratios, written to benchmarks/bench.csv
 	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m benchmarks
 
-docs: $(READY)          ## write docs/options.md from the settings; run the examples in the docstrings
+docs: $(READY)          ## write docs/reference/options.md from the settings; run the examples in the docstrings
 	$(BIN)/python -m docs
 
 fuzz: $(READY)          ## 20,000 mutated files through every reader; SEED=1 draws others

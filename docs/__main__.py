@@ -1,4 +1,4 @@
-"""make docs: write docs/options.md from the settings and run the examples in the docstrings."""
+"""make docs: write docs/reference/options.md from the settings and run the examples in the docstrings."""
 
 import doctest
 import pkgutil
@@ -38,9 +38,9 @@ def options_page() -> str:
 
 
 def main() -> int:
-    (HERE / "options.md").write_text(options_page(), encoding="utf-8")
+    (HERE / "reference" / "options.md").write_text(options_page(), encoding="utf-8")
     failed, tried = run_examples()
-    print(f"{tried} examples, {failed} failed; docs/options.md written")
+    print(f"{tried} examples, {failed} failed; docs/reference/options.md written")
     return 1 if failed else 0
 
 

@@ -14,7 +14,7 @@ def test_every_example_runs() -> None:
 
 
 def test_options_page_is_that_of_the_code() -> None:
-    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == docs.options_page(), "run `make docs`"
+    assert (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8") == docs.options_page(), "run `make docs`"
 
 
 def test_links_between_pages_lead_somewhere() -> None:

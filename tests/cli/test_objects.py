@@ -19,7 +19,7 @@ from tests.data.trees import picture, save
 from tests.inference.test_outlines import by_matplotlib
 from tests.tiny import TINY, command, tiny_segmenter
 
-PAGE = Path(__file__).parents[2] / "docs" / "objects.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "objects.md"
 
 
 def touching(seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -65,7 +65,7 @@ def test_training_writes_the_page(curve_run: Path) -> None:
         "Masks used for training (7)",
         "Settings that differ from the defaults",
         "labelled_batch",
-        "the deepest feature map has",
+        "whole images fit a batch",
         "all updates done",
         "The test has 5 cases",
     ):

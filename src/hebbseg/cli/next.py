@@ -74,7 +74,7 @@ def next_(
 
     With DATA, images are compared by descriptors that need no mask. With RUN, images are ranked by the uncertainty of its
     model, times their distance to images that are labelled or ranked before. The choice is spread over patients. Masks and
-    test images are not read. See docs/next.md.
+    test images are not read. See docs/how-to/next.md.
     """
     run = Path(data) if (Path(data) / "run.json").is_file() else None
     criterion = _criterion(criterion, run)

@@ -52,7 +52,7 @@ class DataSettings(Section):
     select: Literal["random", "coverage", "typical", "facility"] = Field(
         "random",
         description="how the labelled training images are chosen; other than random: by descriptors of the training images, "
-        "spread over patients (see docs/next.md)",
+        "spread over patients (see docs/how-to/next.md)",
     )
     protocol: Literal["few-label", "paper", "selection"] = Field(
         "few-label",

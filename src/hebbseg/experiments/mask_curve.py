@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hebbseg.atomic_files import write_text
-from hebbseg.config import Settings
+from hebbseg.config import AUTO_INIT, Settings
 from hebbseg.data.progress import Quiet, Reporter, counted, duration
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.learning_curve import extrapolate
@@ -106,6 +106,9 @@ def _train_points(out: Path, counts: Sequence[int], reporter: Reporter) -> None:
     settings, plan = whole.begun_with(), whole.plan()
     assert settings is not None
     settings = settings if plan is None else plan.applied_to(settings)
+    if settings.pretrain.init == AUTO_INIT:  # all runs have stage 1, or none has
+        changed = (whole.description().get("time_budget") or {}).get("stage1") or {}
+        settings = settings.changed(init=changed.get("init", "hebbian"))
     batch = settings.finetune.labelled_batch
     if settings.finetune.epochs is not None and batch != "auto":  # all runs have the same number of updates
         finetune = settings.finetune.in_updates(labelled=counts[-1], batch=batch)

@@ -9,7 +9,7 @@ from hebbseg.methods.options import Count, Weight
 from hebbseg.networks.heads import cropped
 from hebbseg.networks.unet import _CONV, UNet, initialize
 
-RAMP_SHARE = 0.5  # of the training until β reaches its full value; measured in docs/methods/vae.md
+RAMP_SHARE = 0.5  # of the training until β reaches its full value; measured in docs/reference/methods/vae.md
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:

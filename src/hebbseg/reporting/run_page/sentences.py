@@ -38,10 +38,19 @@ def done(facts: RunFacts) -> str:
     updates = f"{made} of {counted(planned, 'update')}" if made is not None and planned is not None else "all updates"
     seconds = facts.run.get("seconds")
     took = "" if seconds is None else f"; the whole run took {duration(seconds)}"
-    trained = f"{updates} of stage 2{ENDS.get(facts.run.get('stopped_by', ''), '')}{took}"
+    trained = f"{_stage1(facts)}{updates} of stage 2{ENDS.get(facts.run.get('stopped_by', ''), '')}{took}"
     if not facts.summary:
         return f"{trained}. No case was held out for testing, so the quality of the model is unknown."
     return f"{trained}. {dice_text(facts)}"
+
+
+def _stage1(facts: RunFacts) -> str:
+    """Return what a time budget has done to stage 1."""
+    changed = (facts.run.get("time_budget") or {}).get("stage1") or {}
+    if not changed:
+        return ""
+    left_out = "init" in changed
+    return "stage 1 left out, as the time budget was too short for it; " if left_out else "stage 1, shortened by the budget; "
 
 
 def dice_text(facts: RunFacts) -> str:

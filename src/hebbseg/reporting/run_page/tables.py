@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from hebbseg.config import FLAT_NAMES, make_settings
+from hebbseg.config import AUTO_INIT, FLAT_NAMES, make_settings
 from hebbseg.data.progress import counted, duration
 from hebbseg.errors import HebbsegError, printable
 from hebbseg.methods import AUTO, auto_method, options_text
@@ -38,6 +38,8 @@ def changed_settings(facts: RunFacts) -> dict[str, tuple[Any, Any]]:
     for unlabelled in (len(training.unlabelled), 1):  # 1: partly annotated masks count as unlabelled
         if (given["method"], given["method_options"]) == auto_method(unlabelled=unlabelled):
             given |= {"method": AUTO, "method_options": {}}
+    if given["init"] == AUTO_INIT:
+        given["init"] = default["init"]
     missing = make_settings(facts.settings.data.source, {}).flat()
     differing = {name: (value, default.get(name, missing[name])) for name, value in given.items() if name != "data"}
     return {name: pair for name, pair in differing.items() if pair[0] != pair[1]}
