@@ -8,6 +8,7 @@ from hebbseg.config import AUTO_BATCH, PRETRAIN_BATCH, Settings
 from hebbseg.config.fields import Section, as_levels
 from hebbseg.data.io.tiles import LARGE_PIXELS
 from hebbseg.data.patches import PATCH_3D
+from hebbseg.data.progress import counted
 from hebbseg.networks.factory import UNET
 from hebbseg.planning.fingerprint import Fingerprint
 from hebbseg.planning.round_trip import LEAST_DICE, MULTIPLE, SHORT_SIDES, candidate_sizes
@@ -22,6 +23,7 @@ THIN = 3  # an axis of a volume shorter than a third of the longest does not lim
 FEWEST = 2  # images per batch
 PIXELS = {2: 128 * 128, 3: prod(PATCH_3D)}  # of an image or patch for which AUTO_BATCH holds
 GIVEN = "given"
+OF_PARENT = "as in the earlier run"
 
 Value = tuple[int, ...] | tuple[float, ...] | int | str | None
 
@@ -96,6 +98,10 @@ def make_plan(settings: Settings, found: Fingerprint, *, precision: str, gpu: bo
             given=settings.finetune.precision != "auto",
         ),
     }
+    if settings.pretrain.from_run is not None:  # the network and what it sees are not a choice of this run
+        for name in ("size", "patch", "features"):
+            if choices[name].given:
+                choices[name] = choices[name].model_copy(update={"reason": OF_PARENT})
     return Plan(fingerprint=found, choices=choices, resampled_to=target)
 
 
@@ -262,7 +268,7 @@ def _updates(settings: Settings) -> Choice:
     finetune = settings.finetune
     limit = "" if finetune.time_budget_s is None else f"; the time budget of {finetune.time_budget_s:g} s may end it earlier"
     if finetune.epochs is not None:
-        return Choice(value=f"{finetune.epochs} epochs", reason=GIVEN + limit, given=True)
+        return Choice(value=counted(finetune.epochs, "epoch"), reason=GIVEN + limit, given=True)
     given = "updates" in finetune.model_fields_set
     return Choice(value=finetune.updates, reason=(GIVEN if given else "the default") + limit, given=given)
 

@@ -8,7 +8,7 @@ from hebbseg.config import DataSettings, Settings
 from hebbseg.data.cases import Source
 from hebbseg.data.inspect import examine
 from hebbseg.data.preprocessing import Preprocessing
-from hebbseg.data.progress import Reporter
+from hebbseg.data.progress import Reporter, counted
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.continued import continued_split
@@ -86,8 +86,8 @@ def decode_cases(
         # One problem per remedy, as the same often concerns many files.
         examples = list({problem.remedy: problem for problem in reversed(found.problems)}.values())[::-1]
         reporter.say(
-            f"Found {len(found.problems)} problem(s) in the data; left out: {total - len(found.usable)} of {total} cases. "
-            "`hebbseg check` lists all:"
+            f"Found {counted(len(found.problems), 'problem')} in the data; left out: {total - len(found.usable)} of {total} "
+            "cases. `hebbseg check` lists all:"
         )
         for problem in examples[:PROBLEMS_SHOWN]:
             reporter.say(f"  {problem}")
@@ -135,9 +135,10 @@ def draw_split(settings: Settings, source: Source, selection: Selection | None =
 
 def describe_split(split: Split, source: Source, reporter: Reporter) -> None:
     training = split.training
+    unlabelled = counted(len(training.unlabelled), "unlabelled training image")
     reporter.say(
-        f"{source.name}: {len(training.labelled)} labelled and {len(training.unlabelled)} unlabelled training images, "
-        f"{len(training.validation)} for validation, {len(split.test)} for testing"
+        f"{source.name}: {len(training.labelled)} labelled and {unlabelled}, {len(training.validation)} for validation, "
+        f"{len(split.test)} for testing"
     )
     if split.provenance.select != RANDOM:
         reporter.say(f"labelled images chosen by {split.provenance.select}, not at random")

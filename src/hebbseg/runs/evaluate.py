@@ -13,7 +13,7 @@ import numpy as np
 from hebbseg.atomic_files import refuse_unwritable, write_json
 from hebbseg.data.cases import Case, ClassInfo, Problem, Source
 from hebbseg.data.labels.objects import IGNORE_VALUE, has_ignore_value
-from hebbseg.data.progress import Reporter
+from hebbseg.data.progress import Reporter, counted
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
@@ -34,8 +34,8 @@ def chosen_cases(source: Source, *, split: Path | None = None, subset: str | Non
     masked = [case for case in source.cases if case.has_mask]
     if not masked:
         raise HebbsegError(
-            f"{source.name}: none of its {len(source.cases)} cases has a mask, so there is nothing to evaluate against. "
-            "Use `hebbseg predict`, or add masks."
+            f"{source.name}: none of its {counted(len(source.cases), 'case')} has a mask, so there is nothing to evaluate "
+            "against. Use `hebbseg predict`, or add masks."
         )
     if split is not None and subset is not None:
         raise HebbsegError("--split and --subset exclude each other; give one of them.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from hebbseg.data.cases import IGNORE, Source
 from hebbseg.data.labels.instances import objects_of
-from hebbseg.data.progress import Reporter
+from hebbseg.data.progress import Reporter, counted
 from hebbseg.evaluation.object_metrics import object_metrics, summarize_objects
 from hebbseg.inference.objects import ObjectOptions, find_objects
 from hebbseg.inference.predictor import Predictor
@@ -55,4 +55,4 @@ def describe_objects(summary: dict[str, Any]) -> str:
     shown = ", ".join(f"{title} {100 * summary[name]['mean']:.1f} %" for title, name in ratios.items())
     distance = f"object Hausdorff {summary['object_hausdorff']['mean']:.1f} {summary['unit']}"
     target = f"{summary['n_target']} in the masks: {summary['target_objects']}"
-    return f"{shown}, {distance} ({summary['n_prediction']} objects, {target})"
+    return f"{shown}, {distance} ({counted(summary['n_prediction'], 'object')}, {target})"

@@ -10,6 +10,7 @@ from hebbseg.data.cases import Source
 from hebbseg.data.io.image_file import Header
 from hebbseg.data.patches import PATCH_3D
 from hebbseg.data.preprocessing import SIZE_2D
+from hebbseg.data.progress import counted
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
@@ -120,7 +121,7 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
             raise
         # Masks that match no image are often the cause.
         raise HebbsegError(
-            f"{error}\nFound {len(source.problems)} problems with the files; `hebbseg check` lists all. "
+            f"{error}\nFound {counted(len(source.problems), 'problem')} with the files; `hebbseg check` lists all. "
             f"First: {source.problems[0]}"
         ) from error
     return split
