@@ -37,6 +37,7 @@ FLAGS = {
     "borders": (TRAINING, None),
     "images": (READING, "FOLDER"),
     "masks": (READING, "FOLDER"),
+    "level": (READING, "N"),
     "size": (IMAGES, "auto|native|HxW[xD]"),
     "patch": (IMAGES, "auto|none|HxW[xD]"),
     "metrics_grid": (IMAGES, None),

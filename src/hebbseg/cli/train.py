@@ -96,6 +96,7 @@ def train(
     "group",
     "images",
     "masks",
+    "level",
     "size",
     "patch",
     "network",
