@@ -21,7 +21,8 @@ BUDGETS_S = (300.0, 600.0, 1800.0)
 
 @takes_settings(
     "preset", "labelled", "protocol", "folds", "fold", "seed", "init", "method", "updates", "time_budget_s", "label_map",
-    "group", "mask_threshold", "instances", "ignore", "images", "masks", "size", "spacing", "patch", "network", "features",
+    "group", "mask_threshold", "instances", "ignore", "images", "masks", "level", "size", "spacing", "patch", "network",
+    "features",
     "accelerator", "precision",
 )  # fmt: skip
 def plan(

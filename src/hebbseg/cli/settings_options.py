@@ -37,6 +37,7 @@ FLAGS = {
     "borders": (TRAINING, None),
     "images": (READING, "FOLDER"),
     "masks": (READING, "FOLDER"),
+    "level": (READING, "N"),
     "size": (IMAGES, "auto|native|HxW[xD]"),
     "spacing": (IMAGES, "auto|native|MM[,MM,MM]"),
     "patch": (IMAGES, "auto|none|HxW[xD]"),

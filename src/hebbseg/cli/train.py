@@ -108,6 +108,7 @@ def train(
     "group",
     "images",
     "masks",
+    "level",
     "size",
     "spacing",
     "patch",

@@ -20,7 +20,7 @@ from hebbseg.inference.sliding_window import predict_streaming
 from hebbseg.reporting.plots.overlay import overlay
 
 PREVIEW_SIDES = {2: 2048, 3: 256}
-BAND_BYTES = 2**28  # of the sums of an incomplete row of windows
+BAND_BYTES = {2: 2**27, 3: 2**28}  # of the sums of an incomplete row of windows
 # Uncertainty maps are written like masks: level i of 255 is "class" i.
 LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
 
@@ -144,7 +144,7 @@ def streamed(
             prepare=_preparing(first, sampled(image.array) if dims == 2 else turned(small)),
             uncertainty_out=levels,
             progress=report,
-            band_pixels=BAND_BYTES // (4 * (len(first.classes) + 1)),
+            band_pixels=BAND_BYTES[dims] // (4 * (len(first.classes) + 1)),
         )
         yield Streamed(
             image=image,

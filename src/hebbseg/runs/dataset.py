@@ -31,7 +31,7 @@ class Dataset:
 
 def list_cases(settings: DataSettings) -> Source:
     """List the cases from file names and headers. Decodes no image and no mask."""
-    source = open_source(
+    return open_source(
         settings.source,
         label_map=settings.label_map,
         group=settings.group,
@@ -40,12 +40,8 @@ def list_cases(settings: DataSettings) -> Source:
         ignore=settings.ignore,
         images=settings.images,
         masks=settings.masks,
+        level=settings.level or None,
     )
-    if not settings.level:
-        return source
-    if not isinstance(source, FileSource):
-        raise HebbsegError(f"level={settings.level}: {settings.source} is not read from files with pyramids. Remove --level.")
-    return source.at_level(settings.level)
 
 
 def decode_cases(
