@@ -35,9 +35,23 @@ NOT_RUN = {
 LANGUAGES = {"sh", "python", "toml", "text", "bash", "{toctree}", "{eval-rst}"}
 # Options that make a command quick. Each is left out where the page gives it.
 QUICK = {
-    "train": ("--updates=2", "--features=4,8", "--size=32x32", "--init=random", "--set=labelled_batch=2"),
+    "train": (
+        "--updates=2",
+        "--features=4,8",
+        "--size=32x32",
+        "--init=random",
+        "--set=labelled_batch=2",
+        "--set=pretrain_epochs=1",
+    ),
     "plan": ("--features=4,8", "--no-timing"),
-    "grid": ("--set=updates=2", "--where=seed=0", "--where=labelled=20%", "--jobs=1"),
+    "grid": (
+        "--set=updates=2",
+        "--set=features=4,8",
+        "--set=pretrain_epochs=1",
+        "--where=seed=0",
+        "--where=labelled=20%",
+        "--jobs=1",
+    ),
 }
 SMALL = {"updates": 2, "features": "4,8", "size": "32x32", "init": "random", "labelled_batch": 2, "quiet": True}
 NETWORK = """
