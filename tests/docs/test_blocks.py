@@ -33,6 +33,7 @@ NOT_RUN = {
 }
 """Page → number of blocks that no test runs."""
 LANGUAGES = {"sh", "python", "toml", "text", "bash", "{toctree}", "{eval-rst}"}
+SHORT = ("--set=pretrain_epochs=1",)
 # Options that make a command quick. Each is left out where the page gives it.
 QUICK = {
     "train": (
