@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # Folder of the real data sets for tests and benchmarks; empty if there is none.
 export HEBBSEG_DATA ?= $(realpath ../shared/data)
 
-.PHONY: demo test check format bench docs fuzz faults soak clean
+.PHONY: demo test coverage check format bench docs fuzz faults soak clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,8 +19,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)          ## generated images, no download; demo/report.html
 	$(BIN)/hebbseg demo
 
-test: $(READY)          ## all tests, with coverage; CONTRIBUTING.md lists those that may be skipped
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=hebbseg --cov-report=term:skip-covered
+test: $(READY)          ## all tests; CONTRIBUTING.md lists those that may be skipped
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+coverage: $(READY)      ## all tests, with the lines they do not reach
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=hebbseg --cov-report=term-missing:skip-covered
 
 check: $(READY)         ## lint, format, types, spelling
 	$(BIN)/ruff check .

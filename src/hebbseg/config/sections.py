@@ -114,6 +114,14 @@ class DataSettings(Section):
         le=1,
         description="fraction of labelled patches around a random foreground pixel; the others are uniform",
     )
+    patch_background: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="share of the patches kept that show nothing but bright or dark background, in images of more than "
+        "4096x4096 pixels; the others are drawn again",
+    )
+    level: int = Field(0, ge=0, description="level of OME-TIFF and OME-Zarr pyramids to train on; 0 is the largest")
     window_blend: Literal["gaussian", "constant"] = Field(
         "gaussian", description="weight of the pixels of a sliding window where windows overlap (by half)"
     )

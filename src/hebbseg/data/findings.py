@@ -34,6 +34,23 @@ class CaseFacts:
     area: np.ndarray | None = None
 
 
+def not_annotated(case: Case) -> Problem:
+    return Problem(
+        text(case.mask[0]) if case.mask else case.id,
+        "nothing is annotated: every pixel has the ignored value; used as an unlabelled image",
+        "Annotate some pixels, or remove the mask.",
+    )
+
+
+def check_values(image: np.ndarray, case: Case) -> Iterator[Problem]:
+    name = file_of(case)
+    if image.dtype.kind == "f" and not np.isfinite(image).all():
+        n = int((~np.isfinite(image)).sum())
+        yield Problem(name, f"NaN or infinite values in {n} pixel(s)", "Replace them with finite values.", fatal=True)
+    elif image.min() == image.max():
+        yield Problem(name, f"every pixel is {image.flat[0]}", "Remove the image unless it is meant to be blank.")
+
+
 def duplicates(facts: Sequence[CaseFacts]) -> Iterator[Problem]:
     first: dict[tuple[bytes, tuple[int, ...]], Case] = {}
     for fact in facts:

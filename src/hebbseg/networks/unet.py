@@ -197,10 +197,19 @@ class UNet(nn.Module):
         missing = [(-n) % multiple for n in x.shape[2:]]
         if torch.jit.is_tracing() or any(missing):  # a trace must pad images of other sizes
             x = F.pad(x, [side for m in reversed(missing) for side in (0, m)], mode="replicate")
-        # On a CPU, channels_last is faster for volumes but not for 2D; later maps follow the first.
-        if x.dim() != 5 or x.device.type != "cpu" or torch.onnx.is_in_onnx_export():
-            return x
+        return x if torch.jit.is_tracing() or x.device.type != "cpu" else _channels_last(x)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Return the input in the memory format that is faster on a CPU; later maps follow it.
+
+    For volumes that is channels_last, for 2D only without gradients.
+    """
+    if x.dim() == 5:
         return x.contiguous(memory_format=torch.channels_last_3d)
+    if x.dim() == 4 and not torch.is_grad_enabled():
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
 
 
 def initialize(network: nn.Module, *, generator: torch.Generator | None = None) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from hebbseg.config.fields import Section
 from hebbseg.data.cases import IGNORE, Case, Source
 from hebbseg.data.io.image_file import Header
+from hebbseg.data.large import is_large_case
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
@@ -151,6 +152,6 @@ def _read_masks(source: Source, labelled: Sequence[str]) -> Iterator[np.ndarray]
     cases = {case.id: case for case in source.cases}
     # A source of files keeps these masks, so that decoding the data does not read them again.
     read: Callable[[Case], np.ndarray] = getattr(source, "mask_ahead", source.mask)
-    for name in spread(sorted(labelled), MASKS):
+    for name in spread(sorted(name for name in labelled if not is_large_case(source, cases[name])), MASKS):
         with suppress(HebbsegError):
             yield read(cases[name])

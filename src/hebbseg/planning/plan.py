@@ -6,6 +6,7 @@ from typing import Any
 
 from hebbseg.config import AUTO_BATCH, PRETRAIN_BATCH, Settings
 from hebbseg.config.fields import Section
+from hebbseg.data.io.tiles import LARGE_PIXELS
 from hebbseg.data.patches import PATCH_3D
 from hebbseg.networks.factory import UNET
 from hebbseg.planning.fingerprint import Fingerprint
@@ -104,6 +105,8 @@ def _size_and_patch(settings: Settings, found: Fingerprint, voxels: int) -> tupl
 
 def _size_2d(found: Fingerprint, *, patches: bool) -> Choice:
     """Return the working size of images; ``patches``: False if the user excluded them."""
+    if patches and prod(found.median_size) > LARGE_PIXELS:
+        return Choice(value="native", reason="patches of images of more than 4096x4096 pixels are read from their files")
     candidates = candidate_sizes(found.median_size, found.aspect)
     if patches and (not candidates or found.size_ratio > SIZE_RATIO):
         reason = f"sides differ by a factor of {found.size_ratio:.3g}, too much to resize all images to one size"

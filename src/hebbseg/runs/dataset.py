@@ -31,7 +31,7 @@ class Dataset:
 
 def list_cases(settings: DataSettings) -> Source:
     """List the cases from file names and headers. Decodes no image and no mask."""
-    return open_source(
+    source = open_source(
         settings.source,
         label_map=settings.label_map,
         group=settings.group,
@@ -41,6 +41,11 @@ def list_cases(settings: DataSettings) -> Source:
         images=settings.images,
         masks=settings.masks,
     )
+    if not settings.level:
+        return source
+    if not isinstance(source, FileSource):
+        raise HebbsegError(f"level={settings.level}: {settings.source} is not read from files with pyramids. Remove --level.")
+    return source.at_level(settings.level)
 
 
 def decode_cases(
@@ -60,12 +65,21 @@ def decode_cases(
         masks=[case.id for case in listed.cases if case.has_mask],
         borders=settings.borders,
         originals=originals,
+        in_parts=size is None and settings.patch != "none",
     )
     if not isinstance(listed, FileSource):  # generated images need no check
         return Dataset(source=listed, store=store)
     total = len(listed.cases)
     count = iter(range(1, total + 1))
-    found = examine(listed, masks=masks, on_case=lambda: reporter.step("reading", next(count), total, {}), keep=store.keep)
+    if store.borders and store.large is not None:
+        raise HebbsegError("--borders: the objects of images of more than 4096x4096 pixels are not found. Remove --borders.")
+    found = examine(
+        listed,
+        masks=masks,
+        on_case=lambda: reporter.step("reading", next(count), total, {}),
+        keep=store.keep,
+        large=store.large,
+    )
     if found.fatal:
         raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
     if found.problems:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from shlex import quote
@@ -19,11 +20,11 @@ from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import Grid, evaluate
-from hebbseg.inference.large_tiff import classes_of_large, is_large
 from hebbseg.inference.objects import ObjectOptions
 from hebbseg.inference.predictor import Predictor
 from hebbseg.runs.evaluate_objects import TABLE, measure_objects
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.large_cases import measure_large
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.provenance import describe_overlap
 
@@ -131,7 +132,7 @@ def measure(
         source,
         cases,
         grid=grid,
-        classes_of=lambda case: _streamed(segmenter, source, case),
+        in_parts=partial(measure_large, segmenter, source),
         look=look,
         report=lambda done, total: reporter.step("evaluate", done, total, {}),
     )
@@ -143,13 +144,6 @@ def measure(
     draw_cases(source, worst, folder / "worst.png", "Worst cases")
     write_json(folder / "summary.json", summary)
     return summary
-
-
-def _streamed(segmenter: Predictor, source: Source, case: Case) -> np.ndarray | None:
-    """Return the class indices of an image that `hebbseg predict` would stream; None for all others."""
-    if not isinstance(source, FileSource) or len(case.image) != 1 or not is_large(case.image[0], [segmenter]):
-        return None
-    return classes_of_large(segmenter, case.image[0])
 
 
 def _turned(source: FileSource, axes: Axes) -> FileSource:

@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from hebbseg.data.cases import IGNORE, Source
+from hebbseg.data.large import is_large_case, small_case
 from hebbseg.data.resampling import resized_mask
+from hebbseg.data.sources.files import FileSource
 from hebbseg.evaluation.metrics import mean_dice
 from hebbseg.reporting.plots.figures import draw_grid
 from hebbseg.reporting.plots.overlay import overlay
@@ -41,7 +43,12 @@ def draw_cases(source: Source, chosen: Sequence[Shown], path: Path, title: str) 
     classes = len(source.classes)
     pictures = []
     for each in chosen:
-        image = source.image(cases[each.case])  # (C, *S)
+        case = cases[each.case]
+        if is_large_case(source, case):
+            assert isinstance(source, FileSource)
+            image = small_case(source, case, 4 * LONGER_SIDE, mask=False)[0]
+        else:
+            image = source.image(case)  # (C, *S)
         size = _display_size(image.shape[1:])
         prediction, target = (_resized_classes(mask, size, classes) for mask in (each.prediction, each.target))
         spacing = cases[each.case].spacing_mm if len(size) == 3 else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, list_cases
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.large_cases import measure_large
 from hebbseg.runs.lock import exclusive
 from hebbseg.runs.parent import weights_of_parent
 from hebbseg.runs.pictures import Shown, draw_cases, shown
@@ -233,6 +235,7 @@ def _test(
         split.test,
         store=dataset.store.restricted_to(dataset.source, images=split.test, masks=split.test),
         grid=grid,
+        in_parts=partial(measure_large, predictor, dataset.source),
         look=look,
         report=report,
     )

@@ -64,17 +64,22 @@ def read_header(path: Path) -> Header:
 def read_image(path: Path) -> Image:
     image = _read(path)
     array = _channels_first(image)
-    geometry = ItkGeometry(
+    spacing = _in_array_order(image.GetSpacing(), array.ndim - 1)
+    return Image(array=np.ascontiguousarray(array), path=path, spacing_mm=spacing, geometry=geometry_of(image))
+
+
+def read_volume(path: Path) -> Any | None:
+    """Return ITK's image of a volume; None if it has several components."""
+    image = _read(path)
+    return image if image.GetDimension() == 3 and image.GetNumberOfComponentsPerPixel() == 1 else None
+
+
+def geometry_of(image: Any) -> ItkGeometry:
+    return ItkGeometry(
         size=image.GetSize()[:3],
         origin=image.GetOrigin()[:3],
         spacing=image.GetSpacing()[:3],
         direction=tuple(_direction(image)),
-    )
-    return Image(
-        array=np.ascontiguousarray(array),
-        path=path,
-        spacing_mm=_in_array_order(image.GetSpacing(), array.ndim - 1),
-        geometry=geometry,
     )
 
 

@@ -38,6 +38,9 @@ class FileSource:
         lists_unused: whether `hebbseg.data.inspect` lists the files below ``root`` that are not used.
     """
 
+    level = 0
+    """Level of pyramids that is read, see `at_level`."""
+
     def __init__(
         self,
         *,
@@ -89,13 +92,13 @@ class FileSource:
         if any(_in_own_folder(case) for case in self.cases):
             # One file per object: nonzero pixels are foreground.
             return MaskRule(classes=two_classes(255, self.masks.names), ignore=self.masks.ignore)
-        return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept)
+        return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept, self.level)
 
     def image(self, case: Case) -> np.ndarray:
         """Return the image, (C, *spatial), in the data type of the file."""
         parts = []
         for path in case.image:
-            image = read_image(path)
+            image = read_image(path, self.level)
             parts.append(match_axes_channels_first(image.array, image.axes, self.axes))
             if parts[-1].shape[1:] != parts[0].shape[1:]:
                 raise DataError(
@@ -104,7 +107,7 @@ class FileSource:
                     "Export all channels of a case at the same size.",
                 )
         array = parts[0] if len(parts) == 1 else np.concatenate(parts)  # (c₁, *spatial), (c₂, *spatial) … → (C, *spatial)
-        return self._with_common_channels(array, case)
+        return self.with_common_channels(array, case)
 
     def mask(self, case: Case) -> np.ndarray:
         if not case.mask:
@@ -114,10 +117,10 @@ class FileSource:
         rule = self.rule
         mask: np.ndarray | None = None
         for path in case.mask:
-            raw = self._labels.pop(path, None) or read_labels(path)
+            raw = self._labels.pop(path, None) or read_labels(path, self.level)
             axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
             indices = match_axes(to_indices(raw, rule, path), raw.axes, axes, dims=self.spatial_dims)
-            self._refuse_other_size(indices.shape, case, path)
+            self.refuse_other_size(indices.shape, case, path)
             mask = indices if mask is None else merged(mask, indices)
         assert mask is not None
         return np.ascontiguousarray(mask)
@@ -133,7 +136,7 @@ class FileSource:
         ignored = self.mask(case) == IGNORE
         ids = np.zeros(ignored.shape, np.int32)
         for path in case.mask or ():
-            raw = read_labels(path)
+            raw = read_labels(path, self.level)
             axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
             found = match_axes(object_ids(raw, rule), raw.axes, axes, dims=self.spatial_dims)
             if not self.masks.instances:  # one file per object, whatever its values
@@ -150,7 +153,7 @@ class FileSource:
 
     def _labels_kept(self, path: Path) -> RawMask:
         """Decode a mask and keep it, within a memory limit, so that `mask` does not decode it again."""
-        raw = read_labels(path)
+        raw = read_labels(path, self.level)
         if sum(kept.values.nbytes for kept in list(self._labels.values())) < LABELS_KEPT_BYTES:
             self._labels[path] = raw
         return raw
@@ -159,6 +162,17 @@ class FileSource:
         """Return the source restricted to these cases; no file is read again."""
         chosen = copy(self)
         chosen.cases = tuple(cases)
+        return chosen
+
+    def at_level(self, level: int) -> "FileSource":
+        """Return the source with another level of pyramids (OME-TIFF, OME-Zarr); spacings are those of the level."""
+        chosen = copy(self)
+        for name in ("headers", "_common", "rule"):
+            chosen.__dict__.pop(name, None)
+        chosen.level, chosen._labels, chosen._masks_ahead = level, {}, {}
+        found = {name: header for name, header in chosen.headers.items() if isinstance(header, Header)}
+        spacings = {name: header.spacing_mm for name, header in found.items()}
+        chosen.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in self.cases)
         return chosen
 
     @cached_property
@@ -175,7 +189,7 @@ class FileSource:
 
     def header(self, case: Case) -> Header:
         """Return channels, size and spacing of `image` without decoding it."""
-        headers = [read_header(path) for path in case.image]
+        headers = [read_header(path, self.level) for path in case.image]
         first = headers[0]
         turned = "stored" not in (first.axes, self.axes) and first.axes != self.axes
         return Header(
@@ -212,7 +226,8 @@ class FileSource:
             return dims, 3
         return dims, channels.most_common(1)[0][0]
 
-    def _with_common_channels(self, array: np.ndarray, case: Case) -> np.ndarray:
+    def with_common_channels(self, array: np.ndarray, case: Case) -> np.ndarray:
+        """Return an image (C, *spatial) with the number of channels of all images."""
         dims, channels = self._common
         if array.ndim - 1 != dims:
             raise DataError(
@@ -230,7 +245,8 @@ class FileSource:
             "Convert or remove the image. Only grayscale and color images can be mixed.",
         )
 
-    def _refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
+    def refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
+        """Raise if a mask does not have the size of its image."""
         header = self.headers[case.id]
         if isinstance(header, HebbsegError):
             raise header
