@@ -1,10 +1,11 @@
 """The scripts in examples/ run as they are."""
 
 import json
-import os
 import re
+import runpy
 import subprocess
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 
@@ -57,17 +58,14 @@ def test_every_script_with_cells_is_run() -> None:
 
 
 @pytest.mark.parametrize("name", OUTPUT)
-def test_the_script_runs(name: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, notebooks.EXAMPLES / f"{name}.py"],
-        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(notebooks.EXAMPLES.parent / "src"), "PYTHONUTF8": "1"},
-        cwd=notebooks.EXAMPLES.parent,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(OUTPUT[name], done.stdout), done.stdout
+def test_the_script_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(notebooks.EXAMPLES.parent)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    runpy.run_path(str(notebooks.EXAMPLES / f"{name}.py"))
+    printed = capsys.readouterr().out
+    assert re.search(OUTPUT[name], printed), printed
 
 
 @pytest.mark.parametrize("name", OUTPUT)

@@ -48,7 +48,8 @@ def calls(line: str) -> Iterator[list[str]]:
     words = shlex.split(line, comments=True)
     starts = [number for number, word in enumerate(words) if word == "hebbseg"]
     for start, end in pairwise([*starts, len(words)]):
-        yield [word for word in words[start + 1 : end] if word not in ("|", "&&")]
+        if arguments := [word for word in words[start + 1 : end] if word not in ("|", "&&")]:
+            yield arguments
 
 
 def inline_calls(page: str) -> Iterator[list[str]]:
