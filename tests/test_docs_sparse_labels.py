@@ -1,4 +1,4 @@
-"""Every command of docs/sparse-labels.md runs."""
+"""Every command of docs/how-to/sparse-labels.md runs."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.data.trees import picture, save
 from tests.runs.test_ignore import sparse_folder
 from tests.tiny import TINY, command
 
-PAGE = Path(__file__).parent.parent / "docs" / "sparse-labels.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "sparse-labels.md"
 QUICK = (*TINY, "--updates", "2", "--init", "random")
 QUICK_3D = ("--patch", "16x16x16", "--features", "4,8", "--updates", "2", "--init", "random", "--set", "labelled_batch=1")
 

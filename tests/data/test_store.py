@@ -183,7 +183,7 @@ def test_arrays_on_disk_are_mapped_only_while_they_are_used(tmp_path):
     """A mapping for each of many thousand images would exceed the limit of the system, and their pages would stay in memory."""
     store = kept_on_disk(numbered(5), tmp_path)
     read = {name: store.image(name) for name in store.ids}
-    assert all(torch.equal(store.image(name), image) for name, image in read.items()) and not store._kept
+    assert all(torch.equal(store.image(name), image) for name, image in read.items()) and not store._arrays.in_memory
     for file in list(tmp_path.rglob("*.npy")):
         file.unlink()
     assert torch.equal(store.image("c00"), read["c00"]), "the cache can be deleted at any time"
@@ -328,7 +328,7 @@ def test_original_masks_of_tested_cases_are_kept_and_no_mask_is_read_twice(tmp_p
         store.original_mask("c03")
     native = CaseStore(preprocessing=AS_IT_IS, **options)
     assert torch.equal(native.original_mask("c01"), native.mask("c01"))
-    assert {what for what, _ in (*native._kept, *native._keys)} == {"mask"}, "one copy"
+    assert {what for what, _ in (*native._arrays.in_memory, *native._arrays.on_disk)} == {"mask"}, "one copy"
 
 
 def test_masks_resized_otherwise_by_earlier_versions_are_not_taken_from_the_cache(tmp_path):

@@ -14,11 +14,11 @@ from hebbseg.pretraining.superpixels import SuperpixelEpisodes
 from hebbseg.pretraining.vae import VariationalAutoEncoder
 from tests.methods.tiny import method, network
 
-PAGES = Path(__file__).parents[2] / "docs" / "methods"
+PAGES = Path(__file__).parents[2] / "docs" / "reference" / "methods"
 
 
 def options_table(cls: type) -> str:
-    """The options as a Markdown table; the pages in docs/methods hold exactly this."""
+    """The options as a Markdown table; the pages in docs/reference/methods hold exactly this."""
     lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
     lines += [f"| `{o.name}` | {o.kind} | `{_shown(o.default)}` | {o.description} |" for o in options_of(cls)]
     return "\n".join(lines) if len(lines) > 2 else "None."

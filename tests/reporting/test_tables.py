@@ -312,6 +312,7 @@ def test_names_of_runs_without_a_recipe() -> None:
     assert arm_of(settings) == ("Supervised + Hebbian SWTA", None)
     assert arm_of(settings | {"part": "all", "transpose": "s"}) == ("Supervised + Hebbian SWTA-S", None)
     assert arm_of(settings | {"init": "random"}) == ("Supervised", None)
+    assert arm_of(settings | {"init": "auto"}) == arm_of(settings | {"init": "hebbian"})
     assert arm_of(settings | {"method": "cps"}) == ("CPS + Hebbian SWTA", "CPS")
     assert arm_of(settings | {"init": "vae", "init_options": {"latent": 8}}) == ("Supervised + VAE (latent=8)", None)
     assert arm_of(settings | {"init": "w/first.safetensors"}) == ("Supervised + weights from first.safetensors", None)

@@ -1,19 +1,27 @@
 """The time budget covers reading, stage 1, stage 2 and test. Clocks are counters, so no test depends on the machine."""
 
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from hebbseg import Segmenter
-from hebbseg.config import PretrainSettings
+from hebbseg.config import FinetuneSettings, PretrainSettings, make_settings
+from hebbseg.data.progress import Quiet
 from hebbseg.errors import HebbsegError
 from hebbseg.runs import budget as module
-from hebbseg.runs.budget import STAGE1_SHARE, TimeBudget, shortened
-from hebbseg.runs.timing import EvaluationTime, Stage1Time
+from hebbseg.runs import timing
+from hebbseg.runs.budget import LEAST_UPDATES, STAGE1_SHARE, TimeBudget, shortened
+from hebbseg.runs.context import RunContext
+from hebbseg.runs.dataset import draw_split, open_dataset
+from hebbseg.runs.estimate import TimeEstimate
+from hebbseg.runs.timing import UPDATES, EvaluationTime, Stage1Time, affords
 from hebbseg.training import loop
+from hebbseg.training.distributed import make_fabric
 from hebbseg.training.interrupt import Interrupted
+from hebbseg.training.session import Session
 
 
 def budget(elapsed_s: float, *, total_s: float = 100.0, test_s: float = 10.0) -> TimeBudget:
@@ -78,7 +86,7 @@ def test_until_convergence_becomes_a_number_of_epochs() -> None:
 
 OPTIONS = {
     "labelled": "4", "size": (32, 32), "features": (4, 8), "updates": 4000, "labelled_batch": 2, "pretrain_batch": 2,
-    "pretrain_epochs": 50, "method": "supervised", "checkpoint_every_s": 0.0,
+    "pretrain_epochs": 50, "init": "hebbian", "method": "supervised", "checkpoint_every_s": 0.0,
 }  # fmt: skip
 DATA = "phantom:glands?n=12&size=32"
 TEST = EvaluationTime(case_s=2.0, drawing_s=1.0)
@@ -102,7 +110,7 @@ def test_a_run_ends_within_its_budget_and_says_so(tmp_path: Path, ticks: "count[
     for found in (run, summary):
         assert found["stopped_by"] == "time_budget" and found["updates_planned"] == 4000
         assert 0 < found["updates_done"] < 400
-    assert run["time_budget"]["test_s"] == pytest.approx(TEST.of(summary["n"]))
+    assert run["time_budget"]["test_s"] == pytest.approx(TEST.of(summary["n"], page=True))
     assert run["time_budget"]["stage1"] == {"epochs": 19, "max_batches": 1}, "1 + 19 · 3 of the 60 s allowed"
     assert run["status"] == "done" and run["seconds"] < 440
     assert summary["n"] == 4, "every test case is tested"
@@ -138,8 +146,77 @@ def test_a_resumed_run_has_what_is_left_of_its_budget(
 
 
 def test_a_budget_without_time_for_training_is_an_error(tmp_path: Path, ticks: "count[int]") -> None:
-    with pytest.raises(HebbsegError, match=r"--time-budget 12 s is too short"):
+    with pytest.raises(HebbsegError, match="time_budget_s 12 s is too short"):
         Segmenter.train(DATA, tmp_path / "run", quiet=True, time_budget_s=12.0, **OPTIONS)
+
+
+@pytest.mark.parametrize(("affordable", "stage1"), [(False, {"init": "random"}), (True, {"epochs": 19, "max_batches": 1})])
+def test_by_default_a_budget_for_few_updates_leaves_out_stage_1(
+    tmp_path: Path, ticks: "count[int]", monkeypatch: pytest.MonkeyPatch, affordable: bool, stage1: dict[str, object]
+) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def affords(context: object, updates: int, within_s: float) -> bool:
+        asked.append((updates, within_s))
+        return affordable
+
+    monkeypatch.setattr(module, "affords", affords)
+    options = OPTIONS | {"init": "auto", "time_budget_s": 400.0}
+    Segmenter.train(DATA, tmp_path / "run", quiet=True, **options)
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["time_budget"]["stage1"] == stage1
+    assert run["settings"]["init"] == "auto"
+    assert asked == [(LEAST_UPDATES, pytest.approx(400.0 - TEST.of(4), abs=20.0))]
+    assert (tmp_path / "run" / "pretrain.json").exists() == affordable, "there are figures of stage 1 only if it ran"
+
+
+def test_stage_1_that_was_left_out_gives_the_weights_of_training_from_scratch(
+    tmp_path: Path, ticks: "count[int]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "affords", lambda *_: False)
+    for init in ("auto", "random"):
+        Segmenter.train(DATA, tmp_path / init, quiet=True, **OPTIONS | {"init": init, "time_budget_s": 400.0})
+    left_out, scratch = ((tmp_path / init / "pretrained.safetensors").read_bytes() for init in ("auto", "random"))
+    assert left_out == scratch
+
+
+@pytest.mark.parametrize(("step_s", "measured"), [(0.5, 1), (1.5, UPDATES), (2.5, UPDATES), (4.0, 1)])
+def test_few_updates_are_measured_where_one_decides(monkeypatch: pytest.MonkeyPatch, step_s: float, measured: int) -> None:
+    """100 s for 100 updates; the first update is as slow as the others here."""
+    done: list[int] = []
+
+    def fit(method: object, batches: object, settings: FinetuneSettings, *, fabric: object, session: Session) -> None:
+        assert settings.method == "supervised"
+        for number in range(settings.updates):
+            clock[0] += step_s
+            done.append(number)
+            session.report(number + 1, settings.updates, {})
+
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(timing, "fit", fit)
+    settings = make_settings(DATA, {name: OPTIONS[name] for name in ("labelled", "size", "features")} | {"method": "fixmatch"})
+    dataset = open_dataset(settings.data, Quiet())
+    split = draw_split(settings, dataset.source)
+    context = RunContext(settings, dataset, split.training, make_fabric(settings))
+    assert affords(context, 100, 100.0) == (step_s <= 1.0)
+    assert len(done) == measured
+
+
+def test_without_a_time_budget_the_default_is_hebbian() -> None:
+    assert make_settings(DATA, {}).pretrain.init == "hebbian"
+    assert make_settings(DATA, {"init": "auto"}).pretrain.init == "hebbian"
+    assert make_settings(DATA, {"time_budget_s": 60.0}).pretrain.init == "auto"
+    assert make_settings(DATA, {"time_budget_s": 60.0, "init": "hebbian"}).pretrain.init == "hebbian"
+    assert make_settings("glas:place", {"time_budget_s": 60.0, "preset": "paper"}).pretrain.init == "hebbian"
+
+
+def test_a_plan_for_a_short_budget_has_no_stage_1() -> None:
+    time = TimeEstimate(reading_s=0.0, stage1_s=50.0, update_s=0.5, test_s=10.0, updates=2000, optional_stage1=True)
+    assert (time.stage1_within(300.0), time.updates_within(300.0)) == (0.0, 580)
+    assert (time.stage1_within(600.0), time.updates_within(600.0)) == (50.0, 1080)
+    asked_for = replace(time, optional_stage1=False)
+    assert (asked_for.stage1_within(300.0), asked_for.updates_within(300.0)) == (STAGE1_SHARE * 300, 490)
 
 
 def test_without_a_budget_a_run_has_all_its_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from hebbseg.cli.options import DATA_HELP, TrustOption, show_facts
 from hebbseg.cli.settings_options import takes_settings
+from hebbseg.data.progress import counted
 from hebbseg.errors import HebbsegError, did_you_mean
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def next_(
 
     With DATA, images are compared by descriptors that need no mask. With RUN, images are ranked by the uncertainty of its
     model, times their distance to images that are labelled or ranked before. The choice is spread over patients. Masks and
-    test images are not read. See docs/next.md.
+    test images are not read. See docs/how-to/next.md.
     """
     run = Path(data) if (Path(data) / "run.json").is_file() else None
     criterion = _criterion(criterion, run)
@@ -117,7 +118,7 @@ def next_(
     if sheet is not None:
         facts.append(("sheet", str(_draw(source, ranked, sheet))))
     if copy_to is not None:
-        facts.append(("copied", f"{copy_images(ranked, copy_to)} files to {copy_to}"))
+        facts.append(("copied", f"{counted(copy_images(ranked, copy_to), 'file')} to {copy_to}"))
     following = ["hebbseg", "train", data, "-o", "RUN"]
     if run is not None:
         settings = RunFolder(run).begun_with()

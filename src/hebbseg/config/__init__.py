@@ -2,7 +2,7 @@
 
 from hebbseg.config.fields import AUTO_BATCH, PRETRAIN_BATCH, Accelerator, AugmentName
 from hebbseg.config.presets import PRESETS, preset_values
-from hebbseg.config.pretrain import PRETEXT, PretrainSettings
+from hebbseg.config.pretrain import AUTO_INIT, PRETEXT, PretrainSettings
 from hebbseg.config.sections import (
     DataSettings,
     FinetuneSettings,
@@ -15,6 +15,7 @@ from hebbseg.config.settings import FLAT_NAMES, OLD_NAMES, OTHER_NAMES, Settings
 
 __all__ = [
     "AUTO_BATCH",
+    "AUTO_INIT",
     "FLAT_NAMES",
     "OLD_NAMES",
     "OTHER_NAMES",

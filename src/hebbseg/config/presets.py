@@ -32,7 +32,7 @@ def preset_values(preset: str, data: str, given: Mapping[str, Any]) -> dict[str,
 
 
 def paper(data: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the paper's appendix; where it is silent, those of its authors' scripts (docs/paper.md)."""
+    """Return the values of the paper's appendix; where it is silent, those of its authors' scripts (docs/how-to/paper.md)."""
     name = data.partition(":")[0] if not data.startswith("phantom:") else data.partition("?")[0]
     volumes = name in VOLUMES
     rate = 0.1 if volumes else 0.5

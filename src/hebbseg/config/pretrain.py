@@ -9,6 +9,7 @@ from hebbseg.config.fields import Augmentation, BatchSize, Options, Section, Tex
 HEBBIAN_AUTO = {"epochs": 2, "rate": 1.0, "optimizer": "sgd", "schedule": "linear"}
 HPCA_EPOCHS = 50  # until |cos(filter, principal component)| ≥ 0.9: studies/results/convergence.csv
 PRETEXT = ("vae", "superpix")
+AUTO_INIT = "auto"
 READ: dict[str, tuple[str, ...]] = {
     "random": (),
     "random-rescaled": ("part", "levels", "transpose"),
@@ -21,9 +22,10 @@ class PretrainSettings(Section):
     """Stage 1: weight initialization, by default Hebbian learning without masks."""
 
     init: Text = Field(
-        "hebbian",
+        AUTO_INIT,
         description="weight initialization: hebbian, vae or superpix; random or random-rescaled (controls without learning); "
-        "for hebbseg train also the pretrained.safetensors of hebbseg pretrain",
+        "for hebbseg train also the pretrained.safetensors of hebbseg pretrain; auto: hebbian, or random if the time budget "
+        "is too short for stage 1",
     )
     from_run: str | None = Field(
         None,
@@ -32,7 +34,7 @@ class PretrainSettings(Section):
     )
     init_options: Options = Field(
         default_factory=dict,
-        description="options of the initialization, such as init_options.latent=16; see docs/methods",
+        description="options of the initialization, such as init_options.latent=16; see docs/reference/methods",
     )
     rule: str = Field("swta", description="Hebbian learning rule: swta, hpca or hebb")
     temperature: float = Field(0.1, gt=0, description="softmax temperature of SWTA; low values approach winner-take-all")

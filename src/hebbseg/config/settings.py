@@ -9,9 +9,9 @@ from pydantic.fields import FieldInfo
 
 from hebbseg.config.fields import Section
 from hebbseg.config.presets import PRESETS, Preset, preset_values
-from hebbseg.config.pretrain import PretrainSettings
+from hebbseg.config.pretrain import AUTO_INIT, PretrainSettings
 from hebbseg.config.sections import DataSettings, FinetuneSettings, HardwareSettings, NetworkSettings
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, nearest
 from hebbseg.seeding import derive_seed
 
 
@@ -114,6 +114,8 @@ def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
     chosen = str(given.get("preset", PRESETS[0]))
     sections: dict[str, dict[str, Any]] = {"data": {"source": str(data)}}
     values = preset_values(chosen, str(data), given)
+    if given.get("init", AUTO_INIT) == AUTO_INIT and given.get("time_budget_s") is None:
+        given["init"] = values.get("init", "hebbian")
     for name, value in (values | given).items():
         section, key, _ = FLAT_NAMES[name]
         # Single options of a method change the preset's, they do not replace all of them.
@@ -136,7 +138,9 @@ def _current_names(options: Mapping[str, Any]) -> dict[str, Any]:
     for old, value in options.items():
         name = OTHER_NAMES.get(old, old)
         if name not in FLAT_NAMES or name == "data":
-            raise HebbsegError(f"Unknown option {old!r}. {did_you_mean(old, FLAT_NAMES)}")
+            raise HebbsegError(
+                f"Unknown option {old!r}. {nearest(old, FLAT_NAMES)}`hebbseg train --help` and `--list-settings` list all."
+            )
         if name == "folds" and value in ("images", "grouped"):
             name = "folds_by"
         given[name] = value

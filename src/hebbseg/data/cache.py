@@ -13,7 +13,7 @@ import numpy as np
 from hebbseg.atomic_files import replacing
 
 # Incremented whenever the same settings produce different arrays.
-FORMAT = 2
+FORMAT = 3
 # PyTorch needs writable memory; writes never reach the file.
 COPY_ON_WRITE: Literal["c"] = "c"
 

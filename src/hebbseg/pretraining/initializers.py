@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hebbseg.config import PretrainSettings
+from hebbseg.config import AUTO_INIT, PretrainSettings
 from hebbseg.errors import HebbsegError, did_you_mean, known_names, look_up
 from hebbseg.methods.options import Owner, checked_options, options_of
 from hebbseg.networks.factory import UNET, as_described
@@ -131,12 +131,15 @@ GROUP = "hebbseg.initializers"
 
 def is_initializer(name: str) -> bool:
     """Return whether ``name`` is an initializer, built in or from an entry point, rather than a weights file."""
-    return name in INITIALIZERS or name in known_names(INITIALIZERS, GROUP)
+    return name == AUTO_INIT or name in INITIALIZERS or name in known_names(INITIALIZERS, GROUP)
 
 
 def initializer(name: str) -> Initializer:
-    """Return the initializer of this name; an entry point may also be the plain function."""
-    found: Any = look_up(name, INITIALIZERS, "initializer", GROUP)
+    """Return the initializer of this name; an entry point may also be the plain function.
+
+    ``auto`` is Hebbian learning here; `hebbseg.runs.budget` replaces it where time is too short.
+    """
+    found: Any = look_up("hebbian" if name == AUTO_INIT else name, INITIALIZERS, "initializer", GROUP)
     return found if isinstance(found, Initializer) else Initializer(title=name, function=found)
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hebbseg.config import PretrainSettings
+from hebbseg.config import AUTO_INIT, PretrainSettings
 
 BASELINE = "Supervised"
 DEFAULT_STAGE_1 = PretrainSettings().model_dump(
-    mode="json", include={"init", "rule", "rule_options", "transpose", "part", "levels"}
-)
+    mode="json", include={"rule", "rule_options", "transpose", "part", "levels"}
+) | {"init": "hebbian"}
 
 
 def dataset_of(data: str) -> str:
@@ -29,6 +29,8 @@ def arm_of(settings: Mapping[str, Any]) -> tuple[str, str | None]:
     method = method_title(str(settings["method"]), settings.get("method_options") or {})
     if settings["init"] == "random":
         return method, None
+    if settings["init"] == AUTO_INIT:
+        settings = {**settings, "init": "hebbian"}
     if method == AUTO_TITLE and DEFAULT_STAGE_1.items() <= (DEFAULT_STAGE_1 | dict(settings)).items():
         return f"Default ({AUTO_TITLE})", method
     return f"{method} + {_init_title(settings)}", None if method == BASELINE else method

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from hebbseg.config import AUTO_INIT
 from hebbseg.reporting.results import Pair, RunResult
 from hebbseg.reporting.statistics import Estimate, PairedDifference, mean_interval, paired_difference
 
@@ -78,7 +79,7 @@ class Comparison:
         """
         others = [label for label in self.labels if self.arm(label) != self.baseline]
         named = [label for label in others if self.arm(label) == PROPOSED]
-        hebbian = [label for label in others if self.setting(label, "init") == "hebbian"]
+        hebbian = [label for label in others if self.setting(label, "init") in ("hebbian", AUTO_INIT)]
         wanted = {"rule": "swta", "transpose": "tsa", "part": "all"}
         tsa = [label for label in hebbian if all(self.setting(label, name) == value for name, value in wanted.items())]
         chosen = named or tsa or hebbian or others

@@ -2,24 +2,24 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lightning_fabric import Fabric
 
-from hebbseg.config import FinetuneSettings, PretrainSettings
-from hebbseg.config.pretrain import PRETEXT
+from hebbseg.config import AUTO_INIT, PRETEXT, FinetuneSettings, PretrainSettings
 from hebbseg.data.progress import Reporter, duration
 from hebbseg.errors import HebbsegError
 from hebbseg.methods import method_class
 from hebbseg.pretraining.pretext import EPOCHS
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.folder import RunFolder
-from hebbseg.runs.timing import Stage1Time, time_stage1, time_test
+from hebbseg.runs.timing import Stage1Time, affords, time_stage1, time_test
 from hebbseg.training.session import State
 
 STAGE1_SHARE = 0.15
+LEAST_UPDATES = 1000  # with masks alone, that a time budget must allow for stage 1 by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class TimeBudget:
 
     def stage1_s(self) -> float:
         """Return the seconds allowed for stage 1."""
-        return max(0.0, min(STAGE1_SHARE * self.total_s, self._left()))
+        return max(0.0, min(STAGE1_SHARE * self.total_s, self.left_s()))
 
     def stage2_s(self, before_s: float = 0.0) -> float:
         """Return the time limit of stage 2, counted from its start.
@@ -46,7 +46,7 @@ class TimeBudget:
         Args:
             before_s: its seconds before an interruption.
         """
-        left = self._left()
+        left = self.left_s()
         if left <= 0 and not before_s:
             elapsed_s = self.elapsed_s()
             least_s = 2 * (elapsed_s + self.test_s)
@@ -57,14 +57,21 @@ class TimeBudget:
             )
         return max(before_s + left, 1e-6)
 
-    def _left(self) -> float:
+    def left_s(self) -> float:
+        """Return the seconds that are left for training."""
         return self.total_s - self.elapsed_s() - self.test_s
 
 
-def limit_stage1(context: RunContext, folder: RunFolder, test_cases: int, reporter: Reporter) -> TimeBudget | None:
+def limit_stage1(
+    context: RunContext, folder: RunFolder, test_cases: int, reporter: Reporter, *, examples: bool = False
+) -> TimeBudget | None:
     """Measure stage 1 and the test, shorten stage 1 in the settings of ``context``, and return the budget; None without one.
 
-    What is measured is noted in run.json, so that a resumed run continues with the same stage 1.
+    With ``init="auto"``, a budget for fewer than `LEAST_UPDATES` updates leaves out stage 1. What is measured is noted in
+    run.json, so that a resumed run continues with the same stage 1.
+
+    Args:
+        examples: reserve time for the page of the run.
     """
     total_s = context.settings.finetune.time_budget_s
     if total_s is None:
@@ -72,20 +79,35 @@ def limit_stage1(context: RunContext, folder: RunFolder, test_cases: int, report
     noted = folder.description().get("time_budget") if folder.writes else None
     chosen: dict[str, Any] | None = context.fabric.broadcast(noted)  # all processes measure, or none
     if chosen is None:
-        test_s = time_test(context).of(test_cases) if test_cases else 0.0
+        test_s = time_test(context).of(test_cases, page=examples) if test_cases else 0.0
         budget = TimeBudget(total_s=total_s, elapsed_s=lambda: folder.seconds, test_s=test_s)
-        allowed_s, pretrain = budget.stage1_s() / _networks(context), context.settings.pretrain
-        stage1 = time_stage1(context, len(context.training.images), enough_s=allowed_s)
-        short = shortened(pretrain, stage1, allowed_s, per_epoch=_per_epoch(context))
-        changed = {name: getattr(short, name) for name in ("epochs", "max_batches")} if short != pretrain else {}
+        changed = _limited(context, budget)
         chosen = context.fabric.broadcast({"test_s": round(budget.test_s, 2), "stage1": changed})
     folder.note(time_budget=chosen)
     if chosen["stage1"]:
-        described = ", ".join(f"pretrain_{name}={value}" for name, value in chosen["stage1"].items())
-        reporter.say(f"time budget: stage 1 is shortened to {STAGE1_SHARE:.0%} of {duration(total_s)} ({described})")
+        reporter.say(f"time budget: {_described(chosen['stage1'], total_s)}")
         pretrain = context.settings.pretrain.model_copy(update=chosen["stage1"])
         context.settings = context.settings.model_copy(update={"pretrain": pretrain})
     return TimeBudget(total_s=total_s, elapsed_s=lambda: folder.seconds, test_s=chosen["test_s"])
+
+
+def _limited(context: RunContext, budget: TimeBudget) -> dict[str, Any]:
+    """Return the settings of stage 1 that the budget changes."""
+    pretrain = context.settings.pretrain
+    if pretrain.init == AUTO_INIT and not affords(context, LEAST_UPDATES, budget.left_s()):
+        return {"init": "random"}
+    allowed_s = budget.stage1_s() / _networks(context)
+    stage1 = time_stage1(context, len(context.training.images), enough_s=allowed_s)
+    short = shortened(pretrain, stage1, allowed_s, per_epoch=_per_epoch(context))
+    return {name: getattr(short, name) for name in ("epochs", "max_batches")} if short != pretrain else {}
+
+
+def _described(changed: Mapping[str, Any], total_s: float) -> str:
+    if "init" in changed:
+        least = f"fewer than {LEAST_UPDATES} updates fit into {duration(total_s)}"
+        return f"{least}, so stage 1 is left out and weights stay random; --init hebbian includes it"
+    described = ", ".join(f"pretrain_{name}={value}" for name, value in changed.items())
+    return f"stage 1 is shortened to {STAGE1_SHARE:.0%} of {duration(total_s)} ({described})"
 
 
 def limit_stage2(

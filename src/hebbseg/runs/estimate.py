@@ -3,8 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from hebbseg.config import Settings
-from hebbseg.data.preprocessing import Preprocessing
+from hebbseg.config import AUTO_INIT, Settings
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.data.store import CaseStore
@@ -12,9 +11,9 @@ from hebbseg.errors import HebbsegError
 from hebbseg.methods import AUTO, auto_method, method_class
 from hebbseg.planning.fingerprint import any_partly_annotated, spread
 from hebbseg.planning.plan import Plan
-from hebbseg.runs.budget import STAGE1_SHARE
+from hebbseg.runs.budget import LEAST_UPDATES, STAGE1_SHARE
 from hebbseg.runs.context import RunContext
-from hebbseg.runs.dataset import Dataset, for_all_axes, list_cases
+from hebbseg.runs.dataset import Dataset, list_cases, preprocessing_of
 from hebbseg.runs.planned import plan_run
 from hebbseg.runs.preflight import check_listed, check_planned, check_settings, require_classes
 from hebbseg.runs.timing import few_cases, time_stage1, time_test, time_update
@@ -25,13 +24,17 @@ READ = 6  # images whose reading is timed
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Estimated seconds of the parts of a run; ``updates`` of stage 2 are planned."""
+    """Estimated seconds of the parts of a run; ``updates`` of stage 2 are planned.
+
+    ``optional_stage1`` is left out where a time budget is short.
+    """
 
     reading_s: float
     stage1_s: float
     update_s: float
     test_s: float
     updates: int
+    optional_stage1: bool = False
 
     @property
     def stage2_s(self) -> float:
@@ -42,12 +45,17 @@ class TimeEstimate:
         return self.reading_s + self.stage1_s + self.stage2_s + self.test_s
 
     def stage1_within(self, budget_s: float) -> float:
+        if self.optional_stage1 and self._left(budget_s) < LEAST_UPDATES * self.update_s:
+            return 0.0
         return min(self.stage1_s, STAGE1_SHARE * budget_s)
 
     def updates_within(self, budget_s: float) -> int:
         """Return the updates of stage 2 that a time budget pays for; 0 if it is too short."""
-        left = budget_s - self.reading_s - self.stage1_within(budget_s) - self.test_s
-        return max(0, int(left / self.update_s))
+        return max(0, int((self._left(budget_s) - self.stage1_within(budget_s)) / self.update_s))
+
+    def _left(self, budget_s: float) -> float:
+        """Return the seconds for both stages."""
+        return budget_s - self.reading_s - self.test_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +93,9 @@ def estimate(settings: Settings, *, measure: bool = True) -> Estimate:
         settings = settings.changed(method=method, method_options=options)
     time = None
     if measure and split.training.labelled:
-        size = None if settings.data.size == "native" else for_all_axes(settings.data.size, source.spatial_dims)
         store = CaseStore(
             source=source,
-            preprocessing=Preprocessing.for_source(source, size=size, normalize=settings.data.normalize),
+            preprocessing=preprocessing_of(source, settings.data),
             images=split.training.images,
             masks=split.training.labelled,
         )
@@ -112,6 +119,7 @@ def _time(settings: Settings, dataset: Dataset, split: Split) -> TimeEstimate:
         update_s=time_update(context),
         test_s=time_test(context).of(len(split.test)) if split.test else 0.0,
         updates=finetune.updates,
+        optional_stage1=settings.pretrain.init in (AUTO_INIT, "hebbian"),
     )
 
 

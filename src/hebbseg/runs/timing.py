@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hebbseg.config.pretrain import PRETEXT
+from hebbseg.config import AUTO_INIT, PRETEXT, FinetuneSettings
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.evaluation.evaluate import evaluate
 from hebbseg.methods import make_method
@@ -32,6 +31,7 @@ LONGEST_S = 60.0  # of measuring stage 2
 CASES = 2  # predicted and evaluated
 QUICK_S = 1.0  # a case that takes longer is not measured twice
 DRAWN = 6  # test cases in figures/test.png
+PAGE = 8  # drawings that the page of a run takes as long as
 SPARE = 1.1  # the test is allowed more time than measured
 
 
@@ -61,7 +61,7 @@ def rounds_of_stage1(context: RunContext, images: int) -> int | None:
     without = pretrain.init == "random" or (pretrain.init == "random-rescaled" and pretrain.restore_norms)
     if without or not is_initializer(pretrain.init):
         return 0
-    if pretrain.init not in INITIALIZERS:
+    if pretrain.init not in (AUTO_INIT, *INITIALIZERS):
         return None
     if pretrain.init not in PRETEXT:
         pretrain = pretrain.of_hebbian()
@@ -109,9 +109,13 @@ class EvaluationTime:
     case_s: float
     drawing_s: float
 
-    def of(self, cases: int) -> float:
-        """Return the seconds of testing this many cases and drawing the figures, with a reserve."""
-        figures_s = self.drawing_s * (min(cases, DRAWN) + 1)  # and the training curves
+    def of(self, cases: int, *, page: bool = False) -> float:
+        """Return the seconds of testing this many cases and drawing the figures, with a reserve.
+
+        Args:
+            page: also of drawing those of the page of the run.
+        """
+        figures_s = self.drawing_s * (min(cases, DRAWN) + 1 + (PAGE if page else 0))  # and the training curves
         return SPARE * (self.case_s * cases + figures_s) if cases else 0.0
 
 
@@ -141,7 +145,27 @@ class _Enough(Exception):
 
 def time_update(context: RunContext) -> float:
     """Return the mean seconds of an update of stage 2, over updates spread from its start to its end."""
-    planned = context.settings.finetune
+    finetune = context.settings.finetune
+    steps = _seconds_of_updates(context, finetune, enough=lambda steps: sum(steps) > LONGEST_S and len(steps) > 1)
+    return mean(steps[1:] or steps)
+
+
+def affords(context: RunContext, updates: int, within_s: float) -> bool:
+    """Return whether this many updates with masks alone fit into a time; measures as few as decide it, mostly one."""
+    finetune = context.settings.finetune.model_copy(update={"method": "supervised", "method_options": {}})
+
+    def fits(step_s: float) -> bool:
+        return updates * step_s <= within_s
+
+    # The first update has the warm-up: if it fits, all fit; if a third of it does not, none does.
+    steps = _seconds_of_updates(context, finetune, enough=lambda steps: fits(steps[0]) or not fits(steps[0] / 3))
+    return context.fabric.broadcast(fits(mean(steps[1:] or steps)))
+
+
+def _seconds_of_updates(
+    context: RunContext, planned: FinetuneSettings, *, enough: Callable[[list[float]], bool]
+) -> list[float]:
+    """Return the seconds of `UPDATES` updates of stage 2, or of those until ``enough``; the network is not used further."""
     finetune = planned.model_copy(update={"updates": UPDATES, "epochs": None, "time_budget_s": None})
     options = dict(finetune.method_options)
     if "start_updates" in options:  # the measured updates stand for all
@@ -154,11 +178,14 @@ def time_update(context: RunContext) -> float:
         augment=context.augment,
         options=options,
     )
-    ends = [time.monotonic()]
+    last, steps = time.monotonic(), []
 
     def report(done: int, total: int, row: Row) -> None:
-        ends.append(time.monotonic())
-        if len(ends) > 2 and ends[-1] - ends[0] > LONGEST_S:
+        nonlocal last
+        now = time.monotonic()
+        steps.append(now - last)
+        last = now
+        if context.fabric.broadcast(enough(steps)):  # all processes end together
             raise _Enough
 
     batches = context.batches(unlabelled=method.uses_unlabelled, seed=context.settings.run_seed)
@@ -167,8 +194,7 @@ def time_update(context: RunContext) -> float:
             fit(method, batches, finetune, fabric=context.fabric, session=Session(report=report))
     except _Enough:
         pass
-    steps = [after - before for before, after in pairwise(ends)]
-    return mean(steps[1:] or steps)
+    return steps
 
 
 def few_cases(training: TrainingCases, *, labelled: int = 8, unlabelled: int = 8) -> TrainingCases:

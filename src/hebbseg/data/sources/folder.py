@@ -16,6 +16,7 @@ from hebbseg.data.cases import Case, DataError, Problem
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.masks import MaskOptions
+from hebbseg.data.progress import counted
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import Found, list_images, subfolders, text, visible
 from hebbseg.data.sources.mask_folders import choose_masks
@@ -25,7 +26,7 @@ from hebbseg.errors import HebbsegError
 
 NO_MASKS = "none"
 _HOLD_BOTH = (".h5", ".hdf5", ".npz")
-_STATE_SPACING = ("nifti", "itk", "tiff")
+_STATE_SPACING = ("nifti", "itk", "tiff", "ome_zarr")
 
 
 def folder(path: Path, masks: MaskOptions, *, image_folder: str | None = None, mask_folder: str | None = None) -> FileSource:
@@ -104,9 +105,8 @@ def with_sides(cases: Iterable[Case], notes: list[str] | None = None) -> list[Ca
     if not any(case.has_mask for case in tests):
         said.append(f"the {len(tests)} images of the test folder have no masks and are used as unlabelled training images")
         return cases
-    said.append(
-        f"the train and test folders are used as the split ({len(tests)} test images); --set test=0.2 draws another one"
-    )
+    tested = counted(len(tests), "test image")
+    said.append(f"the train and test folders are used as the split ({tested}); --set test=0.2 draws another one")
     return [replace(case, subset=side) for case, side in zip(cases, sides, strict=True)]
 
 

@@ -42,7 +42,7 @@ class RayExecutor:
             raise HebbsegError(
                 f"--address {address}: cannot connect to a Ray cluster ({error}). Start one with `ray start --head`, or omit "
                 "--address to start one on this machine. A cluster with token authentication needs RAY_AUTH_MODE=token and "
-                "RAY_AUTH_TOKEN_PATH=FILE in this environment (docs/experiments.md)."
+                "RAY_AUTH_TOKEN_PATH=FILE in this environment (docs/how-to/experiments.md)."
             ) from None
         # No retries by Ray: the caller resumes the run of a lost worker.
         remote = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus_per_run, max_retries=0)
