@@ -6,10 +6,12 @@ import shlex
 import sys
 from pathlib import Path
 
+import nibabel
 import pytest
 
 from hebbseg.segmenter import Segmenter
 from tests.data.trees import picture, save
+from tests.runs.test_true_space import volumes_folder
 from tests.tiny import bright_folder, command
 
 DOCS = Path(__file__).parent.parent / "docs" / "how-to"
@@ -31,6 +33,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save(root / "scans" / name, picture(n, 12, 14, 3))
     save(root / "image.png", picture(3, 20, 20, 3))
     return root
+
+
+def test_commands_about_volumes(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    volumes_folder(tmp_path / "scans", {"a": ("RAS", 2.0), "b": ("LPS", 2.5), "c": ("SPL", 2.0), "d": ("RAS", 2.0)})
+    volumes_folder(tmp_path / "new_scans", {"x": ("AIR", 1.0)})
+    short = ["--patch", "8x8x8", "--updates", "1", "--init", "random", "--set", "labelled_batch=1", "--accelerator", "cpu"]
+    found = commands("volumes-and-spacing.md")
+    assert len(found) == 8
+    for line in found:
+        arguments = shlex.split(line)
+        features = [] if "--features" in arguments else ["--features", "4,8"]
+        assert command(monkeypatch, *arguments[1:], *([*short, *features] if arguments[1] == "train" else [])) == 0, line
+    steps = {name: Segmenter.load(name).preprocessing.spacing for name in ("run1", "run2", "run3")}
+    assert steps == {"run1": (1.0, 1.0, 2.0), "run2": (2.0, 2.0, 2.5), "run3": None}
+    assert nibabel.load("masks/x.nii.gz").shape == nibabel.load("new_scans/images/x.nii.gz").shape
 
 
 @pytest.mark.parametrize("page", ["export.md", "predict.md", "report-of-a-run.md"])

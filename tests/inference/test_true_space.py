@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.errors import HebbsegError
+from hebbseg.inference.large_images import streamed
 from hebbseg.inference.predictor import Predictor
 from hebbseg.segmenter import Segmenter
 from tests.data.io.test_orientation import affine_of
@@ -147,6 +148,18 @@ def test_turned_volumes_have_the_same_mask_in_every_format(tmp_path: Path, model
         found = nibabel.Nifti1Image(voxels(tmp_path / "out" / f"{code}{suffix}"), affine_of(code))
         back = nibabel.orientations.ornt_transform(nibabel.orientations.axcodes2ornt(code), ras)
         assert np.array_equal(np.asarray(found.as_reoriented(back).dataobj), expected), code
+
+
+@pytest.mark.parametrize("code", ["RAS", "LPI", "SAR"])
+def test_streamed_volumes_are_turned_like_others(code: str, tmp_path: Path) -> None:
+    array = (255 * np.random.default_rng(2).random((12, 10, 9))).astype(np.int16)
+    segmenter = tiny_segmenter(dims=3, channels=1, size=None, axes="xyz", orientation="RAS", window=(8, 8, 8))
+    for suffix in (".nii.gz", ".mha"):
+        path = write(tmp_path / f"a{suffix}", array, code, (1.0, 1.0, 1.0))
+        with streamed([segmenter], path, tmp_path / "scratch") as found:
+            whole = segmenter.probabilities_of_file(found.image)
+            apart = np.abs(np.subtract(*whole.numpy())) > 1e-3  # rounding decides between equal probabilities
+            assert np.array_equal(found.classes[apart], whole.argmax(0).numpy()[apart])
 
 
 def test_a_file_without_spacing_is_noted(tmp_path: Path, model: Path, monkeypatch, capsys) -> None:
