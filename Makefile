@@ -13,7 +13,7 @@ export HEBBSEG_DATA ?= $(realpath ../shared/data)
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev,docs,tensorboard,export,cluster]'
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev,docs,tensorboard,export,cluster,zarr]'
 	touch $(READY)
 
 demo: $(READY)          ## generated images, no download; demo/report.html

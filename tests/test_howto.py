@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("page", ["export.md", "predict.md"])
+@pytest.mark.parametrize("page", ["export.md", "predict.md", "report-of-a-run.md"])
 def test_commands_of_the_page(page: str, place: Path, monkeypatch):
     monkeypatch.chdir(place)
     found = commands(page)
@@ -46,6 +46,8 @@ def test_commands_of_the_page(page: str, place: Path, monkeypatch):
         arguments = shlex.split(call)
         # As long as the tiny run that it continues.
         short = ["--updates", "2", "--set", "labelled_batch=2"] if arguments[1] == "train" else []
+        short += ["--size", "16x16", "--features", "4,8"] if short and not {"--from", "--resume"} & set(arguments) else []
         assert arguments[0] == "hebbseg"
         assert command(monkeypatch, *arguments[1:], *short) == 0, line
-        assert Path(arguments[arguments.index("-o") + 1]).exists()
+        written = arguments[arguments.index("-o") + 1] if "-o" in arguments else f"{arguments[2]}/report.html"
+        assert Path(written).exists()

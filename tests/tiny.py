@@ -1,6 +1,7 @@
 """Trainings small enough for tests: seconds, not results."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def tiny_segmenter(
     )
 
 
-def bright_folder(root: Path, names: str = "abcdef", masks: str | None = None) -> Path:
+def bright_folder(root: Path, names: Sequence[str] = "abcdef", masks: Sequence[str] | None = None) -> Path:
     """Colour pictures 24 × 32 of noise with a bright square, which is the mask (0/255)."""
     for seed, name in enumerate(names):
         image = picture(seed, 24, 32, 3) // 3

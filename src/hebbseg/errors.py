@@ -105,6 +105,19 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     return f"{hint}Allowed: {shown}."
 
 
+def nearest(name: str, allowed: Iterable[str], count: int = 3) -> str:
+    """Return the question for the closest names, where all allowed ones are too many to list; empty if none is close.
+
+    >>> nearest("epoch", ["epochs", "pretrain_epochs", "seed"])
+    "Did you mean 'epochs' or 'pretrain_epochs'? "
+    """
+    close = [repr(each) for each in get_close_matches(name, list(allowed), n=count, cutoff=0.5)]
+    if not close:
+        return ""
+    listed = f"{', '.join(close[:-1])} or {close[-1]}" if len(close) > 1 else close[0]
+    return f"Did you mean {listed}? "
+
+
 def look_up(name: str, table: Mapping[str, T], what: str, group: str | None = None) -> T:
     """Return ``table[name]``, or else the entry point of this name in an installed package.
 

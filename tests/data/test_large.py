@@ -110,7 +110,7 @@ def test_positions_of_annotated_pixels(tmp_path: Path, small_is_large: None):
 def test_background_is_drawn_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     _, parts = stores(slides(tmp_path, "ab"), monkeypatch)
     assert parts.is_background("a", (10, 60), (16, 16)) and not parts.is_background("a", (10, 10), (16, 16))
-    training = TrainingCases(images=("a", "b"), labelled=("a", "b"), unlabelled=(), validation=())
+    training = TrainingCases(labelled=("a", "b"), unlabelled=())
     shares = {}
     for background in (1.0, 0.1):
         options = {"steps": 5, "labelled_batch": 2, "unlabelled_batch": 0, "image_batch": 100, "patch": (16, 16)}
@@ -194,5 +194,5 @@ def test_training_on_a_level(zarr: bool, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_level_of_generated_images():
-    with pytest.raises(HebbsegError, match="level=1: phantom:glands is not read from files"):
+    with pytest.raises(HebbsegError, match="options for reading files do not apply to generated data"):
         list_cases(make_settings("phantom:glands", {"level": 1}).data)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from hebbseg.experiments import cost
 from hebbseg.experiments.cost import UPDATES, Cost, describe_plan, in_updates
 from hebbseg.runs import train as pipeline
 from tests.experiments.tinygrid import SETTINGS, tiny_tasks
@@ -24,6 +25,32 @@ def test_an_estimate_times_every_method_and_tests_once(tmp_path: Path, monkeypat
     assert UPDATES >= 3, "the first and the last update do not count"
 
 
+def test_updates_before_and_after_the_start_count_with_their_own_time() -> None:
+    price = Cost(fixed=0.0, update=3.0, early=1.0, start=0.5, start_updates=500)
+    assert price.of_updates(300) == 300, "all at the start"
+    assert price.of_updates(800) == 500 + 300 * 3
+    assert price.of_updates(2000) == 1000 + 1000 * 3
+    assert Cost(fixed=0.0, update=3.0).of_updates(7) == 21
+
+
+def test_the_default_method_is_timed_after_its_start_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = []
+    done = cost.run
+
+    def noting(settings, folder, **options):
+        timed.append((settings.finetune.method, settings.finetune.method_options))
+        return done(settings, folder, **options)
+
+    monkeypatch.setattr(cost, "run", noting)
+    arms = [{"name": "Supervised", "init": "random", "method": "auto"}]
+    tasks = tiny_tasks(tmp_path, arms=arms, axes={"labelled": ["2"], "seed": [0]})
+    found = cost.time_task(tasks[0], {})
+    assert [method for method, _ in timed] == ["auto", "fixmatch"]
+    options = timed[1][1]
+    assert options["start"] == options["start_updates"] == 0 and options["dice_gated"] is True
+    assert (found.start, found.start_updates) == (0.5, 500) and found.early > 0 and found.update > 0
+
+
 def test_epochs_are_converted_for_each_regime(tmp_path: Path) -> None:
     settings = SETTINGS | {"preset": "paper", "folds": 2, "epochs": 10, "validate_every": 2}
     del settings["updates"]
@@ -32,8 +59,8 @@ def test_epochs_are_converted_for_each_regime(tmp_path: Path) -> None:
     labelled: dict[str, int] = {}
     lengths = [(found.updates, found.validate_every) for found in (in_updates(task, labelled) for task in tasks)]
     assert lengths == [(10, 2), (20, 4)] * 2 and sorted(labelled.values()) == [1, 3], "batches of two"
-    cost = Cost(fixed=1.0, update=0.5, validation=2.0)
-    assert cost.of(in_updates(tasks[1], labelled)) == 1 + 20 * 0.5 + 5 * 2
+    price = Cost(fixed=1.0, update=0.5, validation=2.0)
+    assert price.of(in_updates(tasks[1], labelled)) == 1 + 20 * 0.5 + 5 * 2
 
 
 def test_an_estimate_does_not_run_all_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_continue_skips_masks_and_finishes_claims_of_killed_processes(tmp_path: 
     running.write_text("elsewhere-7", encoding="utf-8")
     assert command(monkeypatch, "predict", tmp_path / "m.safetensors", new, "-o", out, "--continue") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "2 in" in said and "1 images already had a mask" in said and "1 images are being predicted by another" in said
+    assert "2 in" in said and "1 image already had a mask" in said and "1 image is being predicted by another" in said
     assert (out / "s0" / "0.png").read_text(encoding="utf-8") == "drawn by hand in three hours"
     assert sorted(path.name for path in out.glob("s*/*.png")) == ["0.png", "1.png", "2.png"]
     running.unlink()

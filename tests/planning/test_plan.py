@@ -85,6 +85,14 @@ def test_what_is_given_is_kept_and_said(given: dict) -> None:
     assert not any(made.choices[name].given for name in others)
 
 
+def test_what_comes_from_an_earlier_run_says_so() -> None:
+    made = plan(fingerprint(), from_run="run1", size=(64, 64), features=(8, 16), updates=77).choices
+    assert {name: made[name].reason for name in ("size", "features", "updates")} == {
+        "size": "as in the earlier run", "features": "as in the earlier run", "updates": "given",
+    }  # fmt: skip
+    assert made["patch"].reason != "as in the earlier run", "it was planned"
+
+
 def test_one_number_stands_for_all_axes() -> None:
     assert plan(fingerprint(), size=(64,)).choices["size"].value == (64, 64)
 

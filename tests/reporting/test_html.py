@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hebbseg.reporting.html import sort_key, write_report
+from hebbseg.reporting.html import write_report
+from hebbseg.reporting.pages import sort_key
 from hebbseg.reporting.qualitative import evenly_spaced
 from hebbseg.reporting.surfaces3d import surface
 from tests.reporting.runs import described, make_ablation, make_sota, summary, write

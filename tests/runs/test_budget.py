@@ -110,7 +110,7 @@ def test_a_run_ends_within_its_budget_and_says_so(tmp_path: Path, ticks: "count[
     for found in (run, summary):
         assert found["stopped_by"] == "time_budget" and found["updates_planned"] == 4000
         assert 0 < found["updates_done"] < 400
-    assert run["time_budget"]["test_s"] == pytest.approx(TEST.of(summary["n"]))
+    assert run["time_budget"]["test_s"] == pytest.approx(TEST.of(summary["n"], page=True))
     assert run["time_budget"]["stage1"] == {"epochs": 19, "max_batches": 1}, "1 + 19 · 3 of the 60 s allowed"
     assert run["status"] == "done" and run["seconds"] < 440
     assert summary["n"] == 4, "every test case is tested"
@@ -146,7 +146,7 @@ def test_a_resumed_run_has_what_is_left_of_its_budget(
 
 
 def test_a_budget_without_time_for_training_is_an_error(tmp_path: Path, ticks: "count[int]") -> None:
-    with pytest.raises(HebbsegError, match=r"--time-budget 12 s is too short"):
+    with pytest.raises(HebbsegError, match="time_budget_s 12 s is too short"):
         Segmenter.train(DATA, tmp_path / "run", quiet=True, time_budget_s=12.0, **OPTIONS)
 
 

@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from hebbseg.data.progress import counted
+
 _MOST_SHOWN = 4
 _MOST_FILES = 3  # per remedy
 _MOST_UNUSED = 12
@@ -103,7 +105,7 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "number types", _some(report["number_types"])
     if report["groups"]:
         sizes = sorted(report["group_sizes"].values())
-        yield "groups", f"{report['groups']} (of {sizes[0]} to {sizes[-1]} cases)"
+        yield "groups", f"{report['groups']} (of {sizes[0]} to {counted(sizes[-1], 'case')})"
     else:
         yield "groups", "none known; if a patient has several images, use --group"
     if report["subsets"]:

@@ -9,6 +9,7 @@ import typer
 
 from hebbseg.cli.options import output_folder, parse_assignments, show_facts
 from hebbseg.cli.settings_options import HARDWARE
+from hebbseg.data.progress import counted
 from hebbseg.errors import HebbsegError, did_you_mean
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def grid(
 
 def _without_finished(runs: "list[GridRun]", finished: set[str]) -> "list[GridRun]":
     left = [run for run in runs if run.id not in finished]
-    typer.echo(f"note: {len(runs) - len(left)} of {len(runs)} runs are listed by --done and skipped.", err=True)
+    typer.echo(f"note: {len(runs) - len(left)} of {counted(len(runs), 'run')} are listed by --done and skipped.", err=True)
     return left
 
 

@@ -9,6 +9,7 @@ import typer
 
 from hebbseg.cli.options import DATA_HELP, TrustOption, show_facts
 from hebbseg.cli.settings_options import takes_settings
+from hebbseg.data.progress import counted
 from hebbseg.errors import HebbsegError, did_you_mean
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def next_(
     if sheet is not None:
         facts.append(("sheet", str(_draw(source, ranked, sheet))))
     if copy_to is not None:
-        facts.append(("copied", f"{copy_images(ranked, copy_to)} files to {copy_to}"))
+        facts.append(("copied", f"{counted(copy_images(ranked, copy_to), 'file')} to {copy_to}"))
     following = ["hebbseg", "train", data, "-o", "RUN"]
     if run is not None:
         settings = RunFolder(run).begun_with()

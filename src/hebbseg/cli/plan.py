@@ -9,6 +9,7 @@ import typer
 from hebbseg.cli.check import print_json
 from hebbseg.cli.options import Data, parse_assignments
 from hebbseg.cli.settings_options import takes_settings
+from hebbseg.data.progress import counted
 from hebbseg.errors import HebbsegError
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ BUDGETS_S = (300.0, 600.0, 1800.0)
 
 @takes_settings(
     "preset", "labelled", "protocol", "folds", "fold", "seed", "init", "method", "updates", "time_budget_s", "label_map",
-    "group", "mask_threshold", "instances", "ignore", "images", "masks", "size", "patch", "network", "features", "accelerator",
-    "precision",
+    "group", "mask_threshold", "instances", "ignore", "images", "masks", "level", "size", "spacing", "patch", "network",
+    "features",
+    "accelerator", "precision",
 )  # fmt: skip
 def plan(
     data: Data,
@@ -98,9 +100,9 @@ def _show(found: "Estimate", settings: "Settings", *, timed: bool) -> None:
     if not facts.one_size:
         ends = ("×".join(map(str, size)) for size in (facts.smallest_size, facts.largest_size))
         sizes = f"median {sizes} ({' to '.join(ends)})"
-    classes = "" if facts.classes is None else f", {facts.classes} classes"
+    classes = "" if facts.classes is None else f", {counted(facts.classes, 'class', 'classes')}"
     rows = [
-        ("data", f"{facts.images} images of {sizes} pixels, {facts.channels} channel(s){classes}", ""),
+        ("data", f"{counted(facts.images, 'image')} of {sizes} pixels, {counted(facts.channels, 'channel')}{classes}", ""),
         ("split", f"{facts.labelled} labelled, {facts.unlabelled} unlabelled, {facts.test} test", ""),
         *found.plan.lines(),
         ("method", found.method, "given" if settings.finetune.method != "auto" else "the default for these images"),
@@ -119,7 +121,7 @@ def _show(found: "Estimate", settings: "Settings", *, timed: bool) -> None:
     for budget_s in _budgets(settings):
         updates = time.updates_within(budget_s)
         minutes = f"{budget_s / 60:g}m" if budget_s >= 60 else f"{budget_s:g}s"
-        bought = f"about {updates} updates" if updates else "too short for training"
+        bought = f"about {counted(updates, 'update')}" if updates else "too short for training"
         if updates > time.updates:
             bought += f"; --updates {updates} uses all of it"
         typer.echo(f"{'':<10}--time-budget {minutes}: {bought}")

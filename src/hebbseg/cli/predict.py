@@ -116,7 +116,9 @@ def predict(
     from hebbseg.cli.models import load_models, object_options
     from hebbseg.cli.progress import make_reporter
     from hebbseg.data.io.formats import suffix_of
+    from hebbseg.data.progress import counted
     from hebbseg.inference.files import find_inputs, plan, predict_files
+    from hebbseg.inference.fitting import refuse_other_dimensions
     from hebbseg.inference.input_lists import expanded
     from hebbseg.inference.object_files import ObjectFiles
     from hebbseg.inference.outputs import DEFAULT, parse_outputs, with_probabilities
@@ -134,6 +136,7 @@ def predict(
     images = expanded(images, sys.stdin)
     segmenters = load_models([model, *(ensemble or [])], tta=tta, accelerator=accelerator, trust=trust)
     inputs, problems = find_inputs(images, leave_out=folder)
+    refuse_other_dimensions(segmenters[0], inputs)
     inputs = at_level(inputs, level, um_per_pixel)
     files = ObjectFiles(folder, options, outlines=geojson) if options is not None or geojson else None
     if files is not None:
@@ -161,9 +164,10 @@ def predict(
             outcome = predict_files(segmenters, inputs, targets, objects=files, reporter=reporter)
     facts = [("masks", f"{len(outcome.masks)} in {folder}")]
     if shared is not None:
-        facts.append(("finished", f"{shared.finished} images already had a mask"))
+        facts.append(("finished", f"{counted(shared.finished, 'image')} already had a mask"))
         if shared.elsewhere:
-            facts.append(("elsewhere", f"{shared.elsewhere} images are being predicted by another process"))
+            are = "is" if shared.elsewhere == 1 else "are"
+            facts.append(("elsewhere", f"{counted(shared.elsewhere, 'image')} {are} being predicted by another process"))
     if overlays and outcome.masks:
         facts.append(("overlays", str(folder / "overlays")))
     if uncertainty and outcome.masks:
@@ -174,9 +178,10 @@ def predict(
         facts += files.finish()
     unread = [problem for problem in problems if suffix_of(problem.file)]
     if outcome.failures or unread:
-        facts.append(("failed", f"{len(outcome.failures) + len(unread)} images, listed above"))
+        facts.append(("failed", f"{counted(len(outcome.failures) + len(unread), 'image')}, listed above"))
     show_facts(facts)
     if not outcome.masks and outcome.failures and not (shared and shared.finished):
-        raise HebbsegError(f"None of the {len(inputs)} images could be predicted. First error: {outcome.failures[0]}")
+        none = f"None of the {len(inputs)} images" if len(inputs) > 1 else "The image"
+        raise HebbsegError(f"{none} could {'' if len(inputs) > 1 else 'not '}be predicted. First error: {outcome.failures[0]}")
     if outcome.failures or unread:
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ import typer
 
 from hebbseg.cli.options import DATA_HELP, output_folder, parse_assignments, show_facts
 from hebbseg.cli.settings_options import FLAGS, takes_settings
+from hebbseg.data.progress import counted
 from hebbseg.errors import HebbsegError
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ def train(
     resume: ResumeOption = False,
     more: SetOption = None,
     list_settings: ListOption = False,
+    curve: Annotated[
+        bool,
+        typer.Option(
+            "--curve",
+            help="Show how many masks would help: repeat the training with 25 % and 50 % of the labelled images, in RUN/curve. "
+            "A time budget is divided equally by the number of runs. With --resume, add the curve to a run.",
+        ),
+    ] = False,
     help_method: Annotated[bool, typer.Option("--help-method", help="Describe the --method and its options.")] = False,
     **options: Any,
 ) -> None:
@@ -61,9 +70,11 @@ def train(
       hebbseg train glas:GlaS/ -o run3 --set learning_rate=0.001 --set ema=0.999
       hebbseg train glas:GlaS/ -o run4 --preset paper --labelled 10% --fold 0
       hebbseg train more_data/ -o run5 --from run1
+      hebbseg train my_data/ -o run6 --curve --time-budget 1h
 
     \b
     RUN contains:
+      report.html                this run on one page: results, curves, test cases, what to try next
       model.safetensors          weights and configuration, for hebbseg predict
       metrics.csv, summary.json  test results, per case and in total
       history.csv, progress.png  training curves
@@ -81,12 +92,13 @@ def train(
         return
     folder = output_folder(out, shlex.join(["hebbseg", "train", data or "my_data/", "-o", "run1"]))
     settings = _settings("train", data, folder, resume, options, more)
-    from hebbseg.runs.train import run
+    from hebbseg.experiments.mask_curve import train as train_run
+    from hebbseg.reporting.run_page.page import add_run_page
 
     with _resumable("train", folder) as reporter:
-        run(settings, folder, resume=resume, reporter=reporter, started=started)
+        train_run(settings, folder, curve=curve, resume=resume, reporter=reporter, started=started)
     if _first_process():
-        _show_run(folder)
+        _show_run(folder, add_run_page(folder))
 
 
 @takes_settings(
@@ -96,7 +108,9 @@ def train(
     "group",
     "images",
     "masks",
+    "level",
     "size",
+    "spacing",
     "patch",
     "network",
     "features",
@@ -215,7 +229,7 @@ def _resumable(command: str, folder: Path) -> "Iterator[Reporter]":
         raise Interrupted(f"{stop}\n  hebbseg {command} --resume -o {shlex.quote(str(folder))}") from None
 
 
-def _show_run(folder: Path) -> None:
+def _show_run(folder: Path, page: str) -> None:
     facts = [("test", "no test cases: the model was not evaluated"), ("model", str(folder / "model.safetensors"))]
     if (folder / "summary.json").is_file():
         from hebbseg.evaluation.evaluate import describe_classes, describe_summary
@@ -227,6 +241,9 @@ def _show_run(folder: Path) -> None:
         facts.insert(0, ("stopped", ended))
     figures = [path for path in (folder / "progress.png", folder / "figures" / "test.png") if path.is_file()]
     facts.append(("figures", ", ".join(map(str, figures))))
+    if (folder / "curve.csv").is_file():
+        facts.append(("curve", str(folder / "curve.csv")))
+    facts.append(("report", page))
     facts.append(("next", shlex.join(["hebbseg", "predict", str(folder), "NEW_IMAGES", "-o", "masks"])))
     show_facts(facts)
 
@@ -236,7 +253,7 @@ def _early_end(folder: Path) -> str | None:
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     reasons = {"time_budget": "by the time budget", "patience": "early, without a better validation Dice"}
     why = reasons.get(run.get("stopped_by"))
-    return f"{why}, after {run['updates_done']} of {run['updates_planned']} updates" if why else None
+    return f"{why}, after {run['updates_done']} of {counted(run['updates_planned'], 'update')}" if why else None
 
 
 def _show_diagnostics(path: Path) -> None:

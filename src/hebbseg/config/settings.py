@@ -11,7 +11,7 @@ from hebbseg.config.fields import Section
 from hebbseg.config.presets import PRESETS, Preset, preset_values
 from hebbseg.config.pretrain import AUTO_INIT, PretrainSettings
 from hebbseg.config.sections import DataSettings, FinetuneSettings, HardwareSettings, NetworkSettings
-from hebbseg.errors import HebbsegError, did_you_mean
+from hebbseg.errors import HebbsegError, nearest
 from hebbseg.seeding import derive_seed
 
 
@@ -138,7 +138,9 @@ def _current_names(options: Mapping[str, Any]) -> dict[str, Any]:
     for old, value in options.items():
         name = OTHER_NAMES.get(old, old)
         if name not in FLAT_NAMES or name == "data":
-            raise HebbsegError(f"Unknown option {old!r}. {did_you_mean(old, FLAT_NAMES)}")
+            raise HebbsegError(
+                f"Unknown option {old!r}. {nearest(old, FLAT_NAMES)}`hebbseg train --help` and `--list-settings` list all."
+            )
         if name == "folds" and value in ("images", "grouped"):
             name = "folds_by"
         given[name] = value

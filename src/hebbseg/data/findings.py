@@ -127,6 +127,7 @@ def notes_on(source: Source, facts: Sequence[CaseFacts]) -> list[str]:
             notes.append(f"{gray} grayscale image(s) are converted to RGB to match the color images")
         if alpha := sum(header.opacity for header in headers):
             notes.append(f"{alpha} image(s) have an alpha channel, which is ignored")
+        notes += _orientations(source)
     sides: dict[str, set[str]] = {}
     for case in source.cases:
         if case.group is not None and case.subset is not None:
@@ -140,6 +141,19 @@ def notes_on(source: Source, facts: Sequence[CaseFacts]) -> list[str]:
     if len(types) > 1:
         notes.append("mixed data types: " + ", ".join(f"{n} × {name}" for name, n in types.most_common()))
     return notes
+
+
+def _orientations(source: FileSource) -> list[str]:
+    """Return a note if volumes of different orientation are turned to a common one."""
+    if source.orientation is None or source.spatial_dims != 3:
+        return []
+    headers = [header for header in source.file_headers.values() if isinstance(header, Header)]
+    found = Counter(header.orientation or "unknown" for header in headers)
+    if len(found) < 2:
+        return []
+    kinds = ", ".join(f"{n} × {name}" for name, n in found.most_common())
+    unknown = " (those of unknown orientation are left as they are)" if "unknown" in found else ""
+    return [f"volumes of different orientation are turned to {source.orientation}: {kinds}{unknown}"]
 
 
 def file_of(case: Case) -> str:

@@ -60,3 +60,12 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "image"), counted(2, "image"), counted(0, "class", "classes")
+    ('1 image', '2 images', '0 classes')
+    """
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -121,8 +121,8 @@ class CaseStore:
         """Preprocess and store a case that is already decoded."""
         self._prepared("image", case, lambda: self._prepare_image(case, image))
         if mask is not None:
-            self._prepared("mask", case, lambda: self.preprocessing.mask(mask))
-            if case.id in self._originals and self.preprocessing.size is not None:
+            self._prepared("mask", case, lambda: self.preprocessing.mask(mask, case.spacing_mm))
+            if case.id in self._originals and self.preprocessing.resizes:
                 self._prepared("original mask", case, lambda: _as_tensor(mask))
 
     def images(self, ids: Sequence[str]) -> Tensor:
@@ -141,7 +141,7 @@ class CaseStore:
     def mask(self, name: str) -> Tensor:
         """Return one mask as stored, (*S) uint8; do not modify it."""
         case = self._whole(name, self._mask_ids, "mask")
-        return self._prepared("mask", case, lambda: self.preprocessing.mask(self.source.mask(case)))
+        return self._prepared("mask", case, lambda: self.preprocessing.mask(self.source.mask(case), case.spacing_mm))
 
     def training_mask(self, name: str) -> Tensor:
         """Return one mask as stored, (*S) uint8; with ``borders``, border pixels have the index after the last class."""
@@ -174,7 +174,7 @@ class CaseStore:
 
     def original_mask(self, name: str) -> Tensor:
         """Return one mask before resizing, (*S) uint8; do not modify it."""
-        if self.preprocessing.size is None:
+        if not self.preprocessing.resizes:
             return self.mask(name)
         case = self._allowed(name, self._mask_ids, "mask")
         return self._prepared("original mask", case, lambda: _as_tensor(self.source.mask(case)))
@@ -241,7 +241,7 @@ class CaseStore:
     def _with_border(self, case: Case, mask: Tensor) -> Tensor:
         objects, _ = objects_of(self.source, case)
         # The border has the same width at the working size, whatever the size of the image.
-        ids = self.preprocessing.ids(objects.labels).numpy()
+        ids = self.preprocessing.ids(objects.labels, case.spacing_mm).numpy()
         # Resized by area, the mask can be a pixel larger or smaller than the ids, which are resized by nearest neighbor.
         border = torch.from_numpy(border_of(np.where(mask.numpy() == 1, expand_labels(ids, 2), 0)))
         return torch.where(border, torch.tensor(len(self.source.classes), dtype=mask.dtype), mask)
@@ -253,7 +253,10 @@ class CaseStore:
                 f"{self.source.channels} channels and {self.source.spatial_dims} spatial axes. Convert or remove the image."
             )
         self._native_shapes[case.id] = image.shape[1:]
-        return self.preprocessing.image(image)
+        try:
+            return self.preprocessing.image(image, case.spacing_mm)
+        except HebbsegError as error:
+            raise HebbsegError(f"{case.image[0] if case.image else case.id}: {error}") from error
 
     def _prepared(self, what: str, case: Case, make: Callable[[], Tensor]) -> Tensor:
         kept = self._kept.get((what, case.id))
@@ -273,6 +276,7 @@ class CaseStore:
         files = case.image if what == "image" else case.mask or ()
         # Axes and channels also depend on the other images: a grayscale image becomes RGB if others are in color.
         settings: dict[str, Any] = {"what": what, "axes": getattr(self.source, "axes", None)}
+        settings |= {"orientation": found} if (found := getattr(self.source, "orientation", None)) else {}
         settings |= {} if what == "original mask" else self.preprocessing.describe()
         settings |= {"resampling": MASK_RESAMPLING} if what == "mask" else {}
         if what == "image":

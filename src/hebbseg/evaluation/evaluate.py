@@ -81,7 +81,7 @@ def evaluate(
         look(name, prediction, target)
         report(done, len(ids))
     names = {str(info.index): info.name for info in classes[1:]}
-    measured = "original" if segmenter.preprocessing.size is None else grid
+    measured = "original" if not segmenter.preprocessing.resizes else grid
     return rows, summarize(rows, "mm" if in_mm else "px") | {"grid": measured, "class_names": names}
 
 

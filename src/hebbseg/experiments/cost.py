@@ -5,7 +5,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,6 +22,7 @@ from hebbseg.experiments.scheduler import left_of
 from hebbseg.experiments.stage1_cache import fit_stage1
 from hebbseg.experiments.tasks import Task, dataset_of
 from hebbseg.runs.dataset import draw_split
+from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.planned import filled
 from hebbseg.runs.train import run
 
@@ -30,16 +32,27 @@ STAGE1_S = 8.0  # time limit for stage 1
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Seconds of a task: ``fixed`` (reading, testing), and those of each update and each validation."""
+    """Seconds of a task: ``fixed`` (reading, testing), and those of each update and each validation.
+
+    Some methods start on labelled images alone, with the options ``start`` and ``start_updates``: an update then takes
+    ``early`` seconds.
+    """
 
     fixed: float
     update: float = 0.0
     validation: float = 0.0
+    early: float = 0.0
+    start: float = 0.0
+    start_updates: int = 0
 
     def of(self, finetune: FinetuneSettings) -> float:
         """Return the seconds of a stage 2 whose length is in updates; a stage 1 or a probe has none."""
         validations = finetune.updates // finetune.validate_every
-        return self.fixed + finetune.updates * self.update + validations * self.validation
+        return self.fixed + self.of_updates(finetune.updates) + validations * self.validation
+
+    def of_updates(self, updates: int) -> float:
+        starting = min(updates, max(math.ceil(self.start * updates), self.start_updates))
+        return starting * self.early + (updates - starting) * self.update
 
 
 def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
@@ -61,10 +74,12 @@ def describe_plan(tasks: Sequence[Task], jobs: int) -> list[tuple[str, str]]:
     for group in _groups_of_equal_cost(left):
         first = group[0]
         cost = time_task(first, fixed_costs)
-        seconds = sum(cost.of(in_updates(task, labelled)) for task in group)
+        lengths = [in_updates(task, labelled) for task in group]
+        seconds = sum(map(cost.of, lengths))
         stage1, method = f"stage 1 ({first.settings.pretrain.init})", first.settings.finetune.method
         name = {"stage1": stage1, "train": method, "probe": "probe"}[first.kind]
-        per_update = f"{cost.update:.2f} s per update, " if cost.update else ""
+        mean_s = sum(cost.of_updates(each.updates) for each in lengths) / sum(each.updates for each in lengths)
+        per_update = f"{mean_s:.2f} s per update, " if cost.update else ""
         pretrain = first.settings.pretrain
         converges = first.kind == "stage1" and pretrain.init in PRETEXT and pretrain.epochs == "auto"
         bound = "at most " if converges else ""
@@ -161,10 +176,30 @@ def _time_run(task: Task, folder: Path, fixed_costs: dict[str, float]) -> Cost:
         run(timed, folder, dataset=dataset, reporter=clock)
     elapsed = time.monotonic() - clock.start
     # The first update is a warm-up; the last one is followed by a validation if there are validation cases.
-    steps = [b - a for a, b in zip(clock.ends, clock.ends[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(clock.ends)]
     update = median(steps[:-1])
     fixed = fixed_costs.setdefault(key, elapsed - UPDATES * update)
-    return Cost(fixed=fixed, update=update, validation=max(0.0, steps[-1] - update))
+    cost = Cost(fixed=fixed, update=update, validation=max(0.0, steps[-1] - update))
+    begun = RunFolder(folder).begun_with()
+    assert begun is not None
+    return _with_start(cost, begun.finetune, task, folder.with_name("later"), steps)
+
+
+def _with_start(cost: Cost, finetune: FinetuneSettings, task: Task, folder: Path, steps: list[float]) -> Cost:
+    """Return the cost with the updates after the start timed as well, if the method (not ``auto``) has a start."""
+    options = dict(finetune.method_options)
+    start, start_updates = float(options.get("start", 0)), int(options.get("start_updates", 0))
+    if not start and not start_updates:
+        return cost
+    clock = _Clock("stage 2", limit_steps=UPDATES)
+    at_once = options | {name: 0 for name in ("start", "start_updates") if name in options}
+    length = {"updates": UPDATES + 1, "epochs": None, "validate_every": UPDATES + 1}
+    timed = _from_scratch(task, method=finetune.method, method_options=at_once, **length)
+    with suppress(_Enough):
+        run(timed, folder, dataset=dataset_of(task.settings), reporter=clock)
+    late = median(after - before for before, after in pairwise(clock.ends))
+    started = max(1, max(math.ceil(start * UPDATES), start_updates) - 2)  # after the warm-up, before the last
+    return replace(cost, update=late, early=median(steps[:-1][:started]), start=start, start_updates=start_updates)
 
 
 def _time_probe(task: Task, folder: Path) -> Cost:

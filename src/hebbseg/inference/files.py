@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -184,6 +184,8 @@ def _compute(
             report=lambda done, total: reporter.step(each.name, done, total, {}),
         )
         return _Predicted(picture=picture)
+    if (unknown := segmenters[0].not_stated(image)) is not None:
+        reporter.say(f"note: {_shown(each)} has no {unknown}; it is taken to be that of the training images")
     outputs = mean_probabilities([segmenter.with_border_class for segmenter in segmenters], image)
     probabilities = merged_border(outputs) if segmenters[0].borders else outputs
     levels = None if target.uncertainty is None else (uncertainty(probabilities) * 255).round().byte().numpy()
@@ -281,7 +283,7 @@ def _read_channels(files: tuple[Path, ...]) -> Image:
             remedy = "All channels of an image must have the same size."
             raise DataError(other.path, f"size {other.shape}, but {first.path.name} has {first.shape}", remedy)
     channels = np.concatenate([image.array for image in images])
-    return Image(array=channels, path=first.path, spacing_mm=first.spacing_mm, axes=first.axes, geometry=first.geometry)
+    return replace(first, array=channels)
 
 
 def _are_results(case: Case, spec: str, results: Path | None) -> bool:

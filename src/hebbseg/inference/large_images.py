@@ -10,8 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from hebbseg.data.cases import ClassInfo
-from hebbseg.data.io.formats import map_image, match_axes, read_header, write_mask, write_mask_parts
+from hebbseg.data.io.formats import map_image, read_header, write_mask, write_mask_parts
 from hebbseg.data.io.image_file import Image, Place, ReadPart
+from hebbseg.data.io.orientation import to_grid
 from hebbseg.data.io.tiles import is_large_size, part_of, release_pages, sampled, subsampled
 from hebbseg.data.io.volume_map import map_volume, new_map
 from hebbseg.inference.predictor import Predictor
@@ -19,7 +20,7 @@ from hebbseg.inference.sliding_window import predict_streaming
 from hebbseg.reporting.plots.overlay import overlay
 
 PREVIEW_SIDES = {2: 2048, 3: 256}
-BAND_BYTES = 2**28  # of the sums of an incomplete row of windows
+BAND_BYTES = {2: 2**27, 3: 2**28}  # of the sums of an incomplete row of windows
 # Uncertainty maps are written like masks: level i of 255 is "class" i.
 LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
 
@@ -27,9 +28,10 @@ LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
 def is_large(path: Path, segmenters: Sequence[Predictor], level: int = 0) -> bool:
     """Return whether the image is streamed: it is large and can be read in parts, and the models predict in windows."""
     first = segmenters[0]
-    if first.preprocessing.size is not None or first.window is None:
+    if first.preprocessing.resizes or first.window is None:
         return False
-    if any((s.window, s.preprocessing, s.axes) != (first.window, first.preprocessing, first.axes) for s in segmenters):
+    grid = first.window, first.preprocessing, first.axes, first.orientation
+    if any((s.window, s.preprocessing, s.axes, s.orientation) != grid for s in segmenters):
         return False
     header = read_header(path, level)
     if not is_large_size(header) or len(header.shape) != first.spatial_dims:
@@ -119,11 +121,13 @@ def streamed(
         step = -(-max(image.shape) // PREVIEW_SIDES[dims])
         small = subsampled(image.array, step, dims)
 
+        own, wanted = (image.axes, image.orientation), (first.axes, first.orientation)
+
         def turned(array: np.ndarray) -> np.ndarray:
-            """Return (C, *S) in the model's order of axes; only volumes can have another one."""
+            """Return (C, *S) in the model's order of axes and orientation; only volumes can have others."""
             if dims == 2:
                 return array
-            return np.moveaxis(match_axes(np.moveaxis(array, 0, -1), image.axes, first.axes, dims), -1, 0)
+            return np.moveaxis(to_grid(np.moveaxis(array, 0, -1), own, wanted, dims=dims), -1, 0)
 
         array = turned(image.array)
         size = tuple(array.shape[1:])
@@ -140,12 +144,12 @@ def streamed(
             prepare=_preparing(first, sampled(image.array) if dims == 2 else turned(small)),
             uncertainty_out=levels,
             progress=report,
-            band_pixels=BAND_BYTES // (4 * (len(first.classes) + 1)),
+            band_pixels=BAND_BYTES[dims] // (4 * (len(first.classes) + 1)),
         )
         yield Streamed(
             image=image,
-            classes=match_axes(classes, first.axes, image.axes, dims),
-            levels=None if levels is None else match_axes(levels, first.axes, image.axes, dims),
+            classes=to_grid(classes, wanted, own, dims=dims),
+            levels=None if levels is None else to_grid(levels, wanted, own, dims=dims),
             small=small,
             step=step,
         )

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
+from hebbseg.data.progress import counted
 from hebbseg.data.splits.draw import drawn_order
 from hebbseg.errors import HebbsegError, look_up
 
@@ -157,7 +158,7 @@ def facility(pool: Pool, taken: list[int], allowed: list[int]) -> Pick:
         reason=f"closer to {closer} images than those labelled or ranked yet: the mean distance to the nearest falls from "
         f"{before.mean():.2f} to {before.mean() - score:.2f}"
         if taken
-        else f"the most central of {len(pool.names)} images",
+        else f"the most central of {counted(len(pool.names), 'image')}",
     )
 
 
@@ -215,7 +216,7 @@ def fewest(pool: Pool, taken: Sequence[int], left: Sequence[int]) -> list[int]:
 
 def _central(pool: Pool, allowed: list[int]) -> Pick:
     index, score = _largest(-pool.distances.mean(axis=1), allowed)
-    return Pick(index=index, score=-score, reason=f"the most central of {len(pool.names)} images")
+    return Pick(index=index, score=-score, reason=f"the most central of {counted(len(pool.names), 'image')}")
 
 
 def _largest(values: np.ndarray, allowed: list[int]) -> tuple[int, float]:

@@ -1,17 +1,15 @@
 """Self-contained HTML report of run folders, with tables as CSV and LaTeX."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader
-
 from hebbseg import __version__
-from hebbseg.atomic_files import write_text
+from hebbseg.atomic_files import refuse_unwritable, write_text
 from hebbseg.errors import HebbsegError
 from hebbseg.reporting.comparison import comparisons
+from hebbseg.reporting.pages import render
 from hebbseg.reporting.published import CITATION
 from hebbseg.reporting.results import Results, RunResult, read_results
 from hebbseg.reporting.sections import (
@@ -67,9 +65,8 @@ def write_report(
     sections = _with_unique_names([*across, *compared])
     all_tables = [part.table for section in sections for part in section.parts if part.table is not None]
     written = () if folder is None else _write_tables(all_tables, results.runs, folder)
-    environment = Environment(loader=PackageLoader("hebbseg.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["sort_key"] = sort_key
-    html = environment.get_template("report.html.jinja").render(
+    html = render(
+        "report.html.jinja",
         version=__version__,
         roots=[str(root) for root in roots],
         results=results,
@@ -84,11 +81,22 @@ def write_report(
     return Report(page=page, tables=written, results=results)
 
 
-def sort_key(value: float | None) -> str:
-    """Return a number in JavaScript syntax."""
-    if value is None:
-        return ""
-    return repr(float(value)) if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+def write_report_of_run(
+    run: Path, page: Path | None = None, *, tables: Path | None = None, force: bool = False
+) -> tuple[Path, tuple[Path, ...]]:
+    """Write the page of a single run and return its path and those of the tables; see `write_run_page`.
+
+    Args:
+        page: default: the page in the folder of the run, which is replaced.
+        tables, force: as in `write_report`.
+    """
+    from hebbseg.reporting.run_page.page import PAGE, write_run_page  # imports torch
+
+    for folder in filter(None, (run if page is None else page.parent, tables)):
+        refuse_unwritable(folder)
+    _check_outputs(page or run / PAGE, tables, force=force or page is None)
+    written, shown = write_run_page(run, page)
+    return written, () if tables is None else _write_tables(shown, (), tables)
 
 
 def _check_outputs(page: Path, folder: Path | None, *, force: bool) -> None:
@@ -123,8 +131,10 @@ def _with_unique_names(sections: Sequence[Section]) -> list[Section]:
 
 
 def _write_tables(tables: Sequence[Table], runs: Sequence[RunResult], folder: Path) -> tuple[Path, ...]:
-    write_text(folder / RUNS, tidy_csv(runs))
-    written = [folder / RUNS]
+    written = []
+    if runs:
+        write_text(folder / RUNS, tidy_csv(runs))
+        written.append(folder / RUNS)
     for table in tables:
         for suffix, text in ((".csv", as_csv(table)), (".tex", as_latex(table))):
             written.append(folder / f"{table.name}{suffix}")

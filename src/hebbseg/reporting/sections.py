@@ -36,10 +36,15 @@ Item = Table | Picture | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A table, a picture or a remark; if ``folded``, hidden until opened."""
+    """A table, a picture, a gallery or a remark; if ``folded``, hidden until opened.
+
+    The pictures of a gallery are side by side in up to three ``columns``, as far as the window is wide enough.
+    """
 
     table: Table | None = None
     picture: Picture | None = None
+    gallery: tuple[Picture, ...] = ()
+    columns: int = 1
     remark: str = ""
     folded: bool = False
 

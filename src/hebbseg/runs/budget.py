@@ -62,11 +62,16 @@ class TimeBudget:
         return self.total_s - self.elapsed_s() - self.test_s
 
 
-def limit_stage1(context: RunContext, folder: RunFolder, test_cases: int, reporter: Reporter) -> TimeBudget | None:
+def limit_stage1(
+    context: RunContext, folder: RunFolder, test_cases: int, reporter: Reporter, *, examples: bool = False
+) -> TimeBudget | None:
     """Measure stage 1 and the test, shorten stage 1 in the settings of ``context``, and return the budget; None without one.
 
     With ``init="auto"``, a budget for fewer than `LEAST_UPDATES` updates leaves out stage 1. What is measured is noted in
     run.json, so that a resumed run continues with the same stage 1.
+
+    Args:
+        examples: reserve time for the page of the run.
     """
     total_s = context.settings.finetune.time_budget_s
     if total_s is None:
@@ -74,7 +79,7 @@ def limit_stage1(context: RunContext, folder: RunFolder, test_cases: int, report
     noted = folder.description().get("time_budget") if folder.writes else None
     chosen: dict[str, Any] | None = context.fabric.broadcast(noted)  # all processes measure, or none
     if chosen is None:
-        test_s = time_test(context).of(test_cases) if test_cases else 0.0
+        test_s = time_test(context).of(test_cases, page=examples) if test_cases else 0.0
         budget = TimeBudget(total_s=total_s, elapsed_s=lambda: folder.seconds, test_s=test_s)
         changed = _limited(context, budget)
         chosen = context.fabric.broadcast({"test_s": round(budget.test_s, 2), "stage1": changed})

@@ -151,6 +151,7 @@ class RunContext:
             tta=self.settings.finetune.tta,
             blend=self.settings.data.window_blend,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
+            orientation=getattr(self.source, "orientation", None),
             borders=self.settings.data.borders,
         )
 
@@ -168,6 +169,8 @@ def network_options(settings: Settings, source: Source, classes: int) -> dict[st
     options = default_options(chosen.name, chosen.features)
     if chosen.name == UNET:
         options = {"features": list(chosen.features), "dropout": chosen.dropout, "norm": chosen.norm}
+        geometry = {"strides": chosen.strides, "kernels": chosen.kernels}
+        options |= {name: [list(axes) for axes in value] for name, value in geometry.items() if isinstance(value, tuple)}
     return {
         "name": chosen.name,
         "spatial_dims": source.spatial_dims,

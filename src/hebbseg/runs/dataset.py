@@ -8,7 +8,7 @@ from hebbseg.config import DataSettings, Settings
 from hebbseg.data.cases import Source
 from hebbseg.data.inspect import examine
 from hebbseg.data.preprocessing import Preprocessing
-from hebbseg.data.progress import Reporter
+from hebbseg.data.progress import Reporter, counted
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.continued import continued_split
@@ -31,7 +31,7 @@ class Dataset:
 
 def list_cases(settings: DataSettings) -> Source:
     """List the cases from file names and headers. Decodes no image and no mask."""
-    source = open_source(
+    return open_source(
         settings.source,
         label_map=settings.label_map,
         group=settings.group,
@@ -40,12 +40,8 @@ def list_cases(settings: DataSettings) -> Source:
         ignore=settings.ignore,
         images=settings.images,
         masks=settings.masks,
+        level=settings.level or None,
     )
-    if not settings.level:
-        return source
-    if not isinstance(source, FileSource):
-        raise HebbsegError(f"level={settings.level}: {settings.source} is not read from files with pyramids. Remove --level.")
-    return source.at_level(settings.level)
 
 
 def decode_cases(
@@ -57,15 +53,15 @@ def decode_cases(
         masks: False opens no mask.
         originals: ids of the cases that may be tested in their original pixels: the store keeps their masks before resizing.
     """
-    size = None if settings.size == "native" else for_all_axes(settings.size, listed.spatial_dims)
+    preprocessing = preprocessing_of(listed, settings)
     store = CaseStore(
         source=listed,
-        preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
+        preprocessing=preprocessing,
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
         borders=settings.borders,
         originals=originals,
-        in_parts=size is None and settings.patch != "none",
+        in_parts=not preprocessing.resizes and settings.patch != "none",
     )
     if not isinstance(listed, FileSource):  # generated images need no check
         return Dataset(source=listed, store=store)
@@ -86,12 +82,20 @@ def decode_cases(
         # One problem per remedy, as the same often concerns many files.
         examples = list({problem.remedy: problem for problem in reversed(found.problems)}.values())[::-1]
         reporter.say(
-            f"Found {len(found.problems)} problem(s) in the data; left out: {total - len(found.usable)} of {total} cases. "
-            "`hebbseg check` lists all:"
+            f"Found {counted(len(found.problems), 'problem')} in the data; left out: {total - len(found.usable)} of {total} "
+            "cases. `hebbseg check` lists all:"
         )
         for problem in examples[:PROBLEMS_SHOWN]:
             reporter.say(f"  {problem}")
     return Dataset(source=listed.with_cases(found.usable), store=store)
+
+
+def preprocessing_of(source: Source, settings: DataSettings) -> Preprocessing:
+    size = None if settings.size == "native" else for_all_axes(settings.size, source.spatial_dims)
+    spacing = settings.spacing if isinstance(settings.spacing, tuple) else None
+    if spacing is not None and len(spacing) == 1:
+        spacing *= source.spatial_dims
+    return Preprocessing.for_source(source, size=size, normalize=settings.normalize, spacing=spacing)
 
 
 def open_dataset(settings: DataSettings, reporter: Reporter, *, originals: bool = False) -> Dataset:
@@ -127,9 +131,10 @@ def draw_split(settings: Settings, source: Source, selection: Selection | None =
 
 def describe_split(split: Split, source: Source, reporter: Reporter) -> None:
     training = split.training
+    unlabelled = counted(len(training.unlabelled), "unlabelled training image")
     reporter.say(
-        f"{source.name}: {len(training.labelled)} labelled and {len(training.unlabelled)} unlabelled training images, "
-        f"{len(training.validation)} for validation, {len(split.test)} for testing"
+        f"{source.name}: {len(training.labelled)} labelled and {unlabelled}, {len(training.validation)} for validation, "
+        f"{len(split.test)} for testing"
     )
     if split.provenance.select != RANDOM:
         reporter.say(f"labelled images chosen by {split.provenance.select}, not at random")

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
@@ -13,9 +12,8 @@ import numpy as np
 
 from hebbseg.atomic_files import refuse_unwritable, write_json
 from hebbseg.data.cases import Case, ClassInfo, Problem, Source
-from hebbseg.data.io.image_file import Axes, Header
 from hebbseg.data.labels.objects import IGNORE_VALUE, has_ignore_value
-from hebbseg.data.progress import Reporter
+from hebbseg.data.progress import Reporter, counted
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
@@ -36,8 +34,8 @@ def chosen_cases(source: Source, *, split: Path | None = None, subset: str | Non
     masked = [case for case in source.cases if case.has_mask]
     if not masked:
         raise HebbsegError(
-            f"{source.name}: none of its {len(source.cases)} cases has a mask, so there is nothing to evaluate against. "
-            "Use `hebbseg predict`, or add masks."
+            f"{source.name}: none of its {counted(len(source.cases), 'case')} has a mask, so there is nothing to evaluate "
+            "against. Use `hebbseg predict`, or add masks."
         )
     if split is not None and subset is not None:
         raise HebbsegError("--split and --subset exclude each other; give one of them.")
@@ -60,7 +58,7 @@ def chosen_cases(source: Source, *, split: Path | None = None, subset: str | Non
 
 
 def fitting_source(source: Source, segmenter: Predictor, *, masks: bool = True) -> Source:
-    """Return the source with the model's axis order and channels. Raises if its dimensions or classes differ.
+    """Return the source with the model's axis order, orientation and channels. Raises if its dimensions or classes differ.
 
     Args:
         masks: False does not compare the classes, which can open every mask.
@@ -71,7 +69,7 @@ def fitting_source(source: Source, segmenter: Predictor, *, masks: bool = True) 
     if masks:
         _check_classes(source.classes, segmenter.classes, source.name)
     if isinstance(source, FileSource) and "stored" not in (source.axes, segmenter.axes):
-        source = _turned(source, segmenter.axes)
+        source = source.in_grid(segmenter.axes, segmenter.orientation)
     return source if source.channels == segmenter.in_channels else _OtherChannels(source, segmenter)
 
 
@@ -146,17 +144,6 @@ def measure(
     return summary
 
 
-def _turned(source: FileSource, axes: Axes) -> FileSource:
-    """Return the source with arrays and spacings in this order of axes."""
-    if source.axes == axes:
-        return source
-    turned = FileSource(name=source.name, root=source.root, cases=source.cases, problems=source.problems, masks=source.masks)
-    turned.axes = axes
-    spacings = {id: header.spacing_mm for id, header in turned.headers.items() if isinstance(header, Header)}
-    turned.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in source.cases)
-    return turned
-
-
 def _check_classes(data: Sequence[ClassInfo], model: Sequence[ClassInfo], name: str) -> None:
     """Raise unless every pair of classes has the same name, or the same value and at most one user-given name."""
     if len(data) == len(model) and all(map(_same_class, data, model)):
@@ -201,6 +188,7 @@ class _OtherChannels:
         self.spatial_dims = source.spatial_dims
         self.classes = source.classes
         self.rule = getattr(source, "rule", None)
+        self.axes, self.orientation = getattr(source, "axes", None), getattr(source, "orientation", None)
 
     def image(self, case: Case) -> np.ndarray:
         return self._segmenter.as_channels(self._source.image(case))

@@ -6,7 +6,7 @@ from typing import Any
 
 from hebbseg.data.cases import IGNORE, Source
 from hebbseg.data.labels.instances import objects_of
-from hebbseg.data.progress import Reporter
+from hebbseg.data.progress import Reporter, counted
 from hebbseg.evaluation.object_metrics import object_metrics, summarize_objects
 from hebbseg.inference.objects import ObjectOptions, find_objects
 from hebbseg.inference.predictor import Predictor
@@ -33,7 +33,7 @@ def measure_objects(
     for done, name in enumerate(ids, start=1):
         case = cases[name]
         spacing = case.spacing_mm
-        probabilities = predictor.probabilities_of_channels(source.image(case)).numpy()
+        probabilities = predictor.probabilities_of_channels(source.image(case), spacing).numpy()
         predicted = find_objects(probabilities, options, borders=segmenter.borders, spacing=spacing)
         target, annotated = objects_of(source, case)
         kinds.add(annotated)
@@ -55,4 +55,4 @@ def describe_objects(summary: dict[str, Any]) -> str:
     shown = ", ".join(f"{title} {100 * summary[name]['mean']:.1f} %" for title, name in ratios.items())
     distance = f"object Hausdorff {summary['object_hausdorff']['mean']:.1f} {summary['unit']}"
     target = f"{summary['n_target']} in the masks: {summary['target_objects']}"
-    return f"{shown}, {distance} ({summary['n_prediction']} objects, {target})"
+    return f"{shown}, {distance} ({counted(summary['n_prediction'], 'object')}, {target})"

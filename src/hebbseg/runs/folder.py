@@ -67,7 +67,7 @@ class RunFolder:
         self.check(resume=resume)
         if not self.writes:
             return self._state() if resume else None
-        for folder in (self.path, self / "figures"):
+        for folder in (self.path, self / "figures", self / "figures" / "cases"):
             remove_litter(folder)
         self._begun = True
         if (self / "run.json").exists():

@@ -15,7 +15,7 @@ from hebbseg.atomic_files import refuse_unwritable, replacing
 from hebbseg.config import DataSettings
 from hebbseg.data.cases import Case, Source
 from hebbseg.data.inspect import examine
-from hebbseg.data.progress import Reporter
+from hebbseg.data.progress import Reporter, counted
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.draw import Regime
 from hebbseg.data.splits.split import Split
@@ -76,7 +76,7 @@ def find_candidates(source: Source, split: Split | None = None, *, hidden: bool 
     unlabelled = tuple(case for case in cases if case.id not in names)
     notes = []
     if test:
-        notes.append(f"{len(test)} test images are neither read nor ranked.")
+        notes.append(f"{counted(len(test), 'test image')} {'is' if len(test) == 1 else 'are'} neither read nor ranked.")
     if with_mask := sum(case.has_mask for case in unlabelled):
         notes.append(f"{with_mask} of the images have masks that the run did not use.")
     return Candidates(unlabelled=unlabelled, labelled=labelled, notes=tuple(notes))

@@ -39,24 +39,25 @@ def shown(case: str, prediction: np.ndarray, target: np.ndarray, classes: int) -
 
 def draw_cases(source: Source, chosen: Sequence[Shown], path: Path, title: str) -> None:
     """Draw the cases in their own colors and aspect ratio, each with its name and Dice."""
-    cases = {case.id: case for case in source.cases}
-    classes = len(source.classes)
-    pictures = []
-    for each in chosen:
-        case = cases[each.case]
-        if is_large_case(source, case):
-            assert isinstance(source, FileSource)
-            image = small_case(source, case, 4 * LONGER_SIDE, mask=False)[0]
-        else:
-            image = source.image(case)  # (C, *S)
-        size = _display_size(image.shape[1:])
-        prediction, target = (_resized_classes(mask, size, classes) for mask in (each.prediction, each.target))
-        spacing = cases[each.case].spacing_mm if len(size) == 3 else None
-        pictures.append(overlay(_resized_image(image, size), prediction, target=target, spacing=spacing))
+    pictures = [drawn(source, each) for each in chosen]
     labels = [f"{_shortened(each.case)}  Dice {each.dice:.2f}" for each in chosen]
-    colours = "in yellow" if classes == 2 else "in one color per class"
+    colours = "in yellow" if len(source.classes) == 2 else "in one color per class"
     hatched = ", hatched where not annotated" if any((each.target == IGNORE).any() for each in chosen) else ""
     draw_grid(pictures, path, f"{title}: prediction {colours}, target in blue{hatched}", labels)
+
+
+def drawn(source: Source, one: Shown) -> np.ndarray:
+    """Return the image of a case with the contours of prediction and target, (height, width, 3) uint8."""
+    case = next(case for case in source.cases if case.id == one.case)
+    if is_large_case(source, case):
+        assert isinstance(source, FileSource)
+        image = small_case(source, case, 4 * LONGER_SIDE, mask=False)[0]
+    else:
+        image = source.image(case)  # (C, *S)
+    size = _display_size(image.shape[1:])
+    prediction, target = (_resized_classes(mask, size, len(source.classes)) for mask in (one.prediction, one.target))
+    spacing = case.spacing_mm if len(size) == 3 else None
+    return overlay(_resized_image(image, size), prediction, target=target, spacing=spacing)
 
 
 def _shortened(name: str) -> str:

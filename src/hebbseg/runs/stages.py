@@ -65,16 +65,18 @@ def train_stages(
     initialize: Initialize | None,
     *,
     test_cases: int = 0,
+    examples: bool = False,
 ) -> tuple[Predictor, list[Row], dict[str, Any]]:
     """Run stage 1, unless the state is from stage 2, then stage 2.
 
     Args:
         test_cases: number of cases that are tested afterwards, for which a time budget reserves time.
+        examples: whether some of them are drawn for the page of the run.
 
     Returns:
         the predictor, the history, and ``updates_done``, ``updates_planned`` and ``stopped_by``.
     """
-    budget = limit_stage1(context, folder, test_cases, reporter)
+    budget = limit_stage1(context, folder, test_cases, reporter, examples=examples)
     settings, classes = context.settings, context.outputs
     resumed = state["history"] if state is not None and state["stage"] == "fit" else None
 

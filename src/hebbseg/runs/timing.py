@@ -31,6 +31,7 @@ LONGEST_S = 60.0  # of measuring stage 2
 CASES = 2  # predicted and evaluated
 QUICK_S = 1.0  # a case that takes longer is not measured twice
 DRAWN = 6  # test cases in figures/test.png
+PAGE = 8  # drawings that the page of a run takes as long as
 SPARE = 1.1  # the test is allowed more time than measured
 
 
@@ -108,9 +109,13 @@ class EvaluationTime:
     case_s: float
     drawing_s: float
 
-    def of(self, cases: int) -> float:
-        """Return the seconds of testing this many cases and drawing the figures, with a reserve."""
-        figures_s = self.drawing_s * (min(cases, DRAWN) + 1)  # and the training curves
+    def of(self, cases: int, *, page: bool = False) -> float:
+        """Return the seconds of testing this many cases and drawing the figures, with a reserve.
+
+        Args:
+            page: also of drawing those of the page of the run.
+        """
+        figures_s = self.drawing_s * (min(cases, DRAWN) + 1 + (PAGE if page else 0))  # and the training curves
         return SPARE * (self.case_s * cases + figures_s) if cases else 0.0
 
 

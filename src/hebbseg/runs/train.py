@@ -10,7 +10,7 @@ import numpy as np
 
 from hebbseg.atomic_files import write_json
 from hebbseg.config import Settings
-from hebbseg.data.progress import Quiet, Reporter
+from hebbseg.data.progress import Quiet, Reporter, counted
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import Grid, evaluate
@@ -24,10 +24,11 @@ from hebbseg.pretraining.initializers import INITIALIZERS, is_initializer
 from hebbseg.reporting.plots.figures import draw_history
 from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, list_cases
+from hebbseg.runs.examples import Examples
 from hebbseg.runs.folder import RunFolder
 from hebbseg.runs.large_cases import measure_large
 from hebbseg.runs.lock import exclusive
-from hebbseg.runs.parent import weights_of_parent
+from hebbseg.runs.parent import in_grid_of_parent, weights_of_parent
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.planned import describe_plan, planned
 from hebbseg.runs.preflight import (
@@ -59,6 +60,7 @@ def run(
     initialize: Initialize | None = None,
     notes: Mapping[str, Any] | None = None,
     started: float | None = None,
+    examples: bool = False,
 ) -> Predictor:
     """Run both stages and the test; write everything to ``out`` (see `RunFolder`).
 
@@ -67,6 +69,8 @@ def run(
         initialize: replaces stage 1; must return the weights that stage 1 would compute.
         notes: added to run.json.
         started: when the command started (`time.monotonic`), for the time budget; default: now.
+        examples: draw the test cases with the lowest, median and highest Dice; a time budget reserves time for this and for
+            the page of the run.
     """
     reporter = reporter or Quiet()
     check_settings(settings)
@@ -90,7 +94,7 @@ def run(
         context = RunContext(chosen(settings), dataset, split.training, fabric)
         with _stoppable(folder) as request:
             predictor, history, ended = train_stages(
-                context, folder, state, reporter, request, initialize, test_cases=len(split.test)
+                context, folder, state, reporter, request, initialize, test_cases=len(split.test), examples=examples
             )
             if fabric.global_rank == 0:
                 folder.still_there()
@@ -98,7 +102,8 @@ def run(
                 folder.save_rows("history.csv", history)
                 draw_history(history, folder / "progress.png")
                 if split.test:
-                    _test(predictor, dataset, split, folder, reporter, request, ended, settings.finetune.metrics_grid)
+                    kept = Examples() if examples else None
+                    _test(predictor, dataset, split, folder, reporter, request, ended, settings.finetune.metrics_grid, kept)
                 _close(folder, **ended)
         fabric.barrier()
     return predictor
@@ -140,7 +145,7 @@ def _data(
 ) -> tuple[Dataset, Split, Plan | None, Callable[[Settings], Settings]]:
     """Return the cases, decoded once at the planned size, their split, the plan, and what replaces ``auto`` by its values."""
     if dataset is None:
-        listed = list_cases(settings.data)
+        listed = in_grid_of_parent(settings, list_cases(settings.data))
         check_listed(settings, listed, labelled=masks)
         split = draw_selected_split(settings, listed, reporter)
         fill, plan = planned(settings, listed, split, folder, masks=masks)
@@ -191,8 +196,12 @@ def _resolve_method(
         method, options = started_with.finetune.method, dict(started_with.finetune.method_options)
     how = f" with {options_text(options)}" if options else ""
     partly = f", {partial} partly annotated" if partial else ""
-    reporter.say(f"method: {method}{how} ({unlabelled or 'no'} unlabelled training images{partly})")
+    reporter.say(f"method: {method}{how} ({_unlabelled(unlabelled)}{partly})")
     return settings.changed(method=method, method_options=options)
+
+
+def _unlabelled(number: int) -> str:
+    return counted(number, "unlabelled training image") if number else "no unlabelled training images"
 
 
 def _with_tensorboard(reporter: Reporter, settings: Settings, folder: RunFolder) -> AbstractContextManager[Reporter]:
@@ -212,7 +221,7 @@ def _stoppable(folder: RunFolder) -> Iterator[Request | None]:
 
 def _test(
     predictor: Predictor, dataset: Dataset, split: Split, folder: RunFolder, reporter: Reporter, request: Request | None,
-    ended: Mapping[str, Any], grid: Grid,
+    ended: Mapping[str, Any], grid: Grid, examples: Examples | None,
 ) -> None:  # fmt: skip
     """Evaluate on the test cases, which the store of the training stages refuses to return."""
     chosen: list[Shown] = []
@@ -220,6 +229,8 @@ def _test(
     def look(case: str, prediction: np.ndarray, target: np.ndarray) -> None:
         if len(chosen) < PICTURES:
             chosen.append(shown(case, prediction, target, len(dataset.source.classes)))
+        if examples is not None:
+            examples.look(case, prediction, target, len(dataset.source.classes))
 
     def report(done: int, total: int) -> None:
         reporter.step("test", done, total, {})
@@ -241,6 +252,8 @@ def _test(
     )
     folder.save_rows("metrics.csv", rows)
     draw_cases(dataset.source, chosen, folder / "figures" / "test.png", "Test cases")
+    if examples is not None:
+        examples.draw(dataset.source, folder.path)
     warning = {name: text for name, text in folder.description().items() if name == "warning"}
     write_json(folder / "summary.json", summary | {"split_notes": list(split.provenance.notes), **ended} | warning)
 

@@ -18,8 +18,9 @@ Axes = Literal["zyx", "xyz", "stored"]
 class Header:
     """Properties of an image that do not require decoding. ``shape`` is spatial, in the order of ``axes``.
 
-    ``affine`` (NIfTI, ITK) maps x, y, z indices to millimeters (RAS+), flattened row by row. ``opacity`` marks an alpha
-    channel, which is ignored and not counted in ``channels``.
+    ``affine`` (NIfTI, ITK) maps x, y, z indices to millimeters (RAS+), flattened row by row. ``orientation`` is that of the
+    file (see `hebbseg.data.io.orientation`), None if the file does not state it. ``opacity`` marks an alpha channel, which is
+    ignored and not counted in ``channels``.
     """
 
     channels: int
@@ -28,6 +29,7 @@ class Header:
     axes: Axes = "zyx"
     opacity: bool = False
     affine: tuple[float, ...] | None = None
+    orientation: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class Image:
     spacing_mm: tuple[float, ...] | None = None
     axes: Axes = "zyx"
     geometry: Any = None
+    orientation: str | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from hebbseg.data.io.image_file import Header, Place
 
-KEPT_BYTES = 2**28  # of decoded tiles: two rows of tiles of an image 40,000 pixels wide
+KEPT_BYTES = 2**27  # of decoded tiles, at most
+KEPT_ROWS = 3  # rows of tiles: a window, and the next ones of its batch, overlap no more unless they are larger than tiles
 LARGE_PIXELS = 4096 * 4096  # larger images are read in parts
 LARGE_VOXELS = 2**26  # of a volume: 406³
 BAND_PIXELS = 2**22  # of a mask that are read at a time
@@ -30,7 +31,7 @@ class TiledArray:
         dtype: type of the decoded values.
         tile: height and width of the tiles; those at the lower and right edge may be smaller.
         decode: returns the tile of a row and column of tiles, (C, h, w).
-        kept_bytes: memory limit of the decoded tiles that are kept.
+        kept_bytes: memory limit of the decoded tiles that are kept; default: `KEPT_ROWS` rows, at most `KEPT_BYTES`.
     """
 
     def __init__(
@@ -40,12 +41,13 @@ class TiledArray:
         dtype: np.dtype,
         tile: tuple[int, int],
         decode: Callable[[int, int], np.ndarray],
-        kept_bytes: int = KEPT_BYTES,
+        kept_bytes: int | None = None,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
         self.tile = tile
-        self.kept_bytes = kept_bytes
+        of_rows = KEPT_ROWS * shape[0] * tile[0] * shape[2] * dtype.itemsize
+        self.kept_bytes = min(of_rows, KEPT_BYTES) if kept_bytes is None else kept_bytes
         self._decode = decode
         self._kept: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
         self._used = 0

@@ -1,5 +1,6 @@
 """Volumes too large for memory: decoded into a file of plain values, which is mapped."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def map_volume(path: Path, scratch: Path) -> Image:
     image = read_image(path)
     array = new_map(scratch, image.array.shape, image.array.dtype)
     array[...] = image.array
-    return Image(array=array, path=path, spacing_mm=image.spacing_mm, axes=image.axes, geometry=image.geometry)
+    return replace(image, array=array)
 
 
 def new_map(path: Path, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
@@ -55,7 +56,8 @@ def _nifti(path: Path, scratch: Path) -> Image | None:
         array[0, :, :, start : start + SLICES] = part.reshape(*shape[:2], -1)
         release_pages(array)
     geometry = nifti.NiftiGeometry(kind=type(volume), affine=volume.affine, header=volume.header.copy(), shape=shape)
-    return Image(array=array, path=path, spacing_mm=nifti.spacing_mm(volume, 3), axes="xyz", geometry=geometry)
+    spacing_mm, orientation = nifti.spacing_mm(volume, 3), nifti.orientation(volume)
+    return Image(array=array, path=path, spacing_mm=spacing_mm, axes="xyz", geometry=geometry, orientation=orientation)
 
 
 def _itk(path: Path, scratch: Path) -> Image | None:
@@ -67,4 +69,5 @@ def _itk(path: Path, scratch: Path) -> Image | None:
     for start in range(0, len(values), SLICES):
         array[0, start : start + SLICES] = values[start : start + SLICES]
         release_pages(array)
-    return Image(array=array, path=path, spacing_mm=geometry.spacing[::-1], geometry=geometry)
+    spacing_mm = geometry.spacing[::-1]
+    return Image(array=array, path=path, spacing_mm=spacing_mm, geometry=geometry, orientation=itk.orientation(image))

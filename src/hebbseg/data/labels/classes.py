@@ -13,6 +13,7 @@ from hebbseg.data.labels.label_map import BLACK, MOST_CLASSES, Value
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, hex_colour
 from hebbseg.data.labels.objects import IGNORE_VALUE, has_ignore_value, number_objects
 from hebbseg.data.labels.summary import MAX_DETECTED_CLASSES, MaskSummary, as_number, refuse_soft, summarize
+from hebbseg.data.progress import counted
 
 _COLOUR_NAMES: dict[tuple[int, ...], str] = {
     (255, 0, 0): "red",
@@ -181,7 +182,7 @@ def _extra_value(values: Sequence[int], summaries: Sequence[MaskSummary]) -> Pro
         n = sum(1 in summary.counts for summary in summaries)
         return Problem(
             str(with_255[0].path),
-            f"foreground is {IGNORE_VALUE} in {len(with_255)} masks and 1 in {n} others",
+            f"foreground is {IGNORE_VALUE} in {counted(len(with_255), 'mask')} and 1 in {n} others",
             f"{ignored}If both mean the same, pass --label-map 'background=0;foreground=1;foreground=255'. If they are two "
             "classes, name them: --label-map 'background=0;NAME=1;OTHER=255'.",
             fatal=True,

@@ -16,6 +16,7 @@ from hebbseg.data.cases import Case, DataError, Problem
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.masks import MaskOptions
+from hebbseg.data.progress import counted
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import Found, list_images, subfolders, text, visible
 from hebbseg.data.sources.mask_folders import choose_masks
@@ -104,9 +105,8 @@ def with_sides(cases: Iterable[Case], notes: list[str] | None = None) -> list[Ca
     if not any(case.has_mask for case in tests):
         said.append(f"the {len(tests)} images of the test folder have no masks and are used as unlabelled training images")
         return cases
-    said.append(
-        f"the train and test folders are used as the split ({len(tests)} test images); --set test=0.2 draws another one"
-    )
+    tested = counted(len(tests), "test image")
+    said.append(f"the train and test folders are used as the split ({tested}); --set test=0.2 draws another one")
     return [replace(case, subset=side) for case, side in zip(cases, sides, strict=True)]
 
 

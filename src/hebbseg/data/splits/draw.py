@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hebbseg.data.cases import Case
+from hebbseg.data.progress import counted
 from hebbseg.errors import HebbsegError
 from hebbseg.seeding import digest
 
@@ -134,7 +135,7 @@ class Regime:
         count = math.ceil(self.share * available) if self.share is not None else self.number
         if count is None or count > available or (count == 0 and not self.is_nothing):
             raise HebbsegError(
-                f"{source}: labelled={self.text}, but the training set has {available} cases with masks. Add masks, "
+                f"{source}: labelled={self.text}, but the training set has {counted(available, 'case')} with masks. Add masks, "
                 "request fewer labelled cases, or reduce the test or validation set (test=0 for none)."
             )
         return count
