@@ -153,10 +153,12 @@ def run_line(line: str, page: str, place: Path, monkeypatch: pytest.MonkeyPatch)
 
 def is_given(option: str, given: set[str], words: list[str], page: str) -> bool:
     name = option.partition("=")[0]
-    if name == "--set":
-        return words[0] == "train" and {"--resume", "--method"} <= given
-    if "--resume" in given or ("--from" in given and name in ("--features", "--size", "--init")):
+    if "--resume" in given:
         return True
+    if "--from" in given and (option in SHORT or name in ("--features", "--size", "--init")):
+        return True
+    if name == "--set":
+        return False
     if name in ("--features", "--init") and page.endswith("networks.md"):
         return True
     if name == "--no-timing":
