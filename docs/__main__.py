@@ -1,4 +1,4 @@
-"""make docs: write docs/reference/options.md from the settings and run the examples in the docstrings."""
+"""make docs: write the generated pages and notebooks, and run the examples in the docstrings."""
 
 import doctest
 import pkgutil
@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 
 import hebbseg
+from docs.command_line import command_line_page
+from docs.notebooks import write_notebooks
 from hebbseg.config import FLAT_NAMES
 
 HERE = Path(__file__).parent
@@ -24,9 +26,10 @@ def run_examples() -> tuple[int, int]:
 def options_page() -> str:
     """Return the page of all settings, from `hebbseg.config`."""
     lines = [
-        "# Every option of a run",
+        "# Settings",
         "",
-        "Keywords of `Segmenter.train`, and `--set name=value` of `hebbseg train`. Made by `make docs` from `hebbseg.config`.",
+        "Every setting of a run: a keyword of `Segmenter.train`, and `--set name=value` of `hebbseg train`. "
+        "Made by `make docs` from `hebbseg.config`.",
         "",
         "| option | default | meaning |",
         "|---|---|---|",
@@ -37,10 +40,16 @@ def options_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+GENERATED = {"options.md": options_page, "command-line.md": command_line_page}
+"""Page in docs/reference → the function that returns its text."""
+
+
 def main() -> int:
-    (HERE / "reference" / "options.md").write_text(options_page(), encoding="utf-8")
+    for name, page in GENERATED.items():
+        (HERE / "reference" / name).write_text(page(), encoding="utf-8")
+    names = write_notebooks()
     failed, tried = run_examples()
-    print(f"{tried} examples, {failed} failed; docs/reference/options.md written")
+    print(f"{tried} examples, {failed} failed; written: {', '.join([*GENERATED, *names])}")
     return 1 if failed else 0
 
 

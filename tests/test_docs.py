@@ -4,6 +4,8 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 docs = import_module("docs.__main__")
 
@@ -13,14 +15,24 @@ def test_every_example_runs() -> None:
     assert tried >= 10 and failed == 0
 
 
-def test_options_page_is_that_of_the_code() -> None:
-    assert (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8") == docs.options_page(), "run `make docs`"
+@pytest.mark.parametrize("name", docs.GENERATED)
+def test_generated_pages_are_those_of_the_code(name: str) -> None:
+    page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+    assert page == docs.GENERATED[name](), "run `make docs`"
+
+
+def test_the_command_line_page_has_every_command_and_option() -> None:
+    page = docs.command_line_page()
+    for words in ("## hebbseg train", "## hebbseg next", "`--labelled, --labeled 10%\\|8`", "`--resume`"):
+        assert words in page
 
 
 def test_links_between_pages_lead_somewhere() -> None:
     for page in (
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "SECURITY.md",
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "studies").rglob("*.md"),
     ):

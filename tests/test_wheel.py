@@ -34,6 +34,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(out.glob("*.whl"))
 
 
+def test_the_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "source"
+    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    build = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=copy, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("hebbseg-*.tar.gz")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path / "wheel"), str(archive))
+    (again,) = (tmp_path / "wheel").glob("*.whl")
+    assert again.name == wheel.name
+    contents = [
+        {name: zipfile.ZipFile(file).read(name) for name in zipfile.ZipFile(file).namelist()} for file in (wheel, again)
+    ]
+    for files in contents:
+        files.pop(next(name for name in files if name.endswith("/RECORD")))
+    assert contents[0] == contents[1] and any(name.endswith("licenses/LICENSE") for name in contents[0])
+
+
 def pip(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True, env=clean_environment())
 

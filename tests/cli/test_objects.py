@@ -50,7 +50,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_the_how_to(nuclei: Path, monkeypatch, capsys):
     monkeypatch.chdir(nuclei)
     text = PAGE.read_text(encoding="utf-8")
-    lines = [line for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
+    lines = [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
     trainings, others = ([line for line in lines if ("train" in line.split()) == first] for first in (True, False))
     assert len(trainings) == 1 and len(others) == 3
     longer = [*TINY, "--init", "random", "--updates", "25"]

@@ -1,5 +1,6 @@
 """Every rule × layer × geometry against the loop-by-loop versions, in float64."""
 
+import copy
 from math import prod
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hebbseg import Hebb, HebbianPCA, Plasticity, SoftWTA
+from hebbseg import Hebb, HebbianPCA, Plasticity, SoftWTA, UNet
 from tests.literal import hebbian as literal
 
 TEMPERATURE = 0.4
@@ -113,6 +114,23 @@ def test_transposed_convolution(rule: str, variant: str, case: tuple[nn.Module, 
     large = tuple(layer(x).shape[2:])
     expected = literal.transposed(rule, layer, x.numpy(), large, variant, TEMPERATURE)
     np.testing.assert_allclose(update_of(layer, x, rule, transpose=variant), expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_layers_of_an_anisotropic_unet(rule: str) -> None:
+    """Kernels 3 × 3 × 1 and strides 2 × 2 × 1, as planned for thick slices."""
+    options = {"features": (2, 3), "strides": ((2, 2, 1),), "kernels": ((3, 3, 1), (3, 3, 3)), "norm": "none"}
+    network = UNet(spatial_dims=3, in_channels=1, **options, seed=0)
+    for layer, channels in ((network.encoder.level0.conv1, 1), (network.encoder.level1.conv1, 2)):
+        x = images((2, channels, 4, 3, 2), seed=1)
+        layer = double(copy.deepcopy(layer), seed=2)
+        expected = literal.convolution(rule, layer, x.numpy(), TEMPERATURE)
+        np.testing.assert_allclose(update_of(layer, x, rule), expected, rtol=TOLERANCE, atol=TOLERANCE)
+    up, x = double(network.decoder.level0.up, seed=3), images((2, 3, 2, 3, 2), seed=4)
+    assert up.kernel_size == up.stride == (2, 2, 1)
+    for variant in ("s", "tsa"):
+        expected = literal.transposed(rule, up, x.numpy(), (4, 6, 2), variant, TEMPERATURE)
+        np.testing.assert_allclose(update_of(up, x, rule, transpose=variant), expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("rule", RULES)

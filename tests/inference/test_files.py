@@ -14,8 +14,9 @@ import torch
 from PIL import Image as Pillow
 
 from hebbseg.data.cases import ClassInfo
+from hebbseg.data.io import tiles
 from hebbseg.data.io.formats import read_labels
-from hebbseg.inference import large_tiff as largeimages
+from hebbseg.inference import large_images as largeimages
 from hebbseg.inference.ensemble import mean_probabilities
 from hebbseg.inference.files import find_inputs, plan, predict_files
 from hebbseg.inference.sliding_window import uncertainty
@@ -194,7 +195,7 @@ def test_streaming_gives_what_memory_gives(normalize: str, value, tmp_path: Path
         return tifffile.imread(tmp_path / name / "a.tif")
 
     whole = predicted("whole")
-    monkeypatch.setattr(largeimages, "LARGE_PIXELS", 100)
+    monkeypatch.setattr(tiles, "LARGE_PIXELS", 100)
     streamed = predicted("streamed")
     assert streamed.dtype == whole.dtype and streamed.shape == whole.shape and len(np.unique(whole)) > 1
     assert np.array_equal(streamed, whole)
@@ -206,7 +207,7 @@ def test_streaming_gives_what_memory_gives(normalize: str, value, tmp_path: Path
 
 
 def test_what_cannot_be_streamed_is_read_whole(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(largeimages, "LARGE_PIXELS", 100)
+    monkeypatch.setattr(tiles, "LARGE_PIXELS", 100)
     image = picture(0, 40, 50, 3)
     plain = {"photometric": "rgb"}
     tifffile.imwrite(tmp_path / "plain.tif", image, **plain)
@@ -217,7 +218,7 @@ def test_what_cannot_be_streamed_is_read_whole(tmp_path: Path, monkeypatch):
     streamed = [
         name for name in ("plain.tif", "packed.tif", "white.tif", "a.png") if largeimages.is_large(tmp_path / name, [windowed])
     ]
-    assert streamed == ["plain.tif"]
+    assert streamed == ["plain.tif", "packed.tif", "white.tif"]
     for other in (tiny_segmenter(), tiny_segmenter(size=None)):
         assert not largeimages.is_large(tmp_path / "plain.tif", [other])
     assert not largeimages.is_large(tmp_path / "plain.tif", [windowed, tiny_segmenter(size=None, window=(16, 16))])
@@ -232,7 +233,7 @@ import re, sys, torch
 torch.set_num_threads(1)
 from dataclasses import replace
 from pathlib import Path
-from hebbseg.inference import large_tiff as largeimages
+from hebbseg.inference import large_images as largeimages
 from tests.tiny import tiny_segmenter
 network = torch.nn.Conv2d(3, 2, 1)
 network.in_channels, network.spatial_dims = 3, 2

@@ -10,10 +10,11 @@ import torch
 from monai.inferers import sliding_window_inference
 from torch import Tensor, nn
 
+from hebbseg.data.io.tiles import release_pages
 from hebbseg.data.patches import cut
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.sliding_window import predict_probabilities, predict_streaming, uncertainty
-from hebbseg.inference.streaming import Tiling, release_pages
+from hebbseg.inference.streaming import Tiling
 from hebbseg.networks.unet import UNet
 
 

@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import torch
 
 
@@ -52,3 +53,20 @@ def round_trip_dice(mask: torch.Tensor, size: tuple[int, int], classes: int) -> 
         if true:
             dice[k] = 2 * len(true & found) / (len(true) + len(found))
     return dice
+
+
+def resampled_image(image: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """Linear interpolation; a triangle as wide as a new voxel where an axis shrinks. Voxel by voxel."""
+    found = np.zeros(size)
+    for new in product(*map(range, size)):
+        per_axis = []
+        for place, old_size, new_size in zip(new, image.shape, size, strict=True):
+            step = old_size / new_size
+            center, width = (place + 0.5) * step - 0.5, max(1.0, step)
+            if new_size >= old_size:
+                center = min(max(center, 0.0), old_size - 1.0)
+            weights = [max(0.0, 1 - abs(i - center) / width) for i in range(old_size)]
+            per_axis.append([(i, weight / sum(weights)) for i, weight in enumerate(weights) if weight])
+        for parts in product(*per_axis):
+            found[new] += image[tuple(i for i, _ in parts)] * math.prod(weight for _, weight in parts)
+    return found

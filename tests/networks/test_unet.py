@@ -106,3 +106,54 @@ def test_pooling_is_the_same_with_and_without_gradients(shape: tuple[int, ...]) 
     assert torch.equal(expected.nan_to_num(), pool(x).nan_to_num())
     volume = x.contiguous(memory_format=torch.channels_last_3d) if x.dim() == 5 else x
     assert torch.equal(pool(volume).nan_to_num(), expected.nan_to_num())
+
+
+ANISOTROPIC = {"strides": ((2, 2, 1), (2, 2, 2)), "kernels": ((3, 3, 1), (3, 3, 3), (3, 3, 3))}
+
+
+@pytest.mark.parametrize("size", [(16, 16, 4), (9, 13, 5), (1, 2, 3)])
+def test_an_anisotropic_unet_takes_any_size_and_pools_per_axis(size: tuple[int, ...]) -> None:
+    net = UNet(spatial_dims=3, in_channels=1, **SMALL, **ANISOTROPIC, seed=0).eval()
+    x = torch.rand(2, 1, *size)
+    assert net(x).shape == (2, 2, *size) and net.multiples == (4, 4, 2)
+    full = [-(-n // m) * m for n, m in zip(size, net.multiples, strict=True)]
+    maps = {name: tuple(m.shape[2:]) for name, m in net.features(x).items()}
+    a, b, c = full
+    assert maps["enc0"] == maps["dec0"] == (a, b, c)
+    assert maps["enc1"] == maps["dec1"] == (a // 2, b // 2, c) and maps["enc2"] == (a // 4, b // 4, c // 2)
+
+
+def test_slices_do_not_mix_at_levels_with_a_kernel_of_1_across_them() -> None:
+    options = {"strides": ((2, 2, 1),), "kernels": ((3, 3, 1), (3, 3, 1))}
+    net = UNet(spatial_dims=3, in_channels=1, features=(4, 6), norm="none", **options, seed=0).eval()
+    x = torch.rand(1, 1, 8, 8, 5)
+    alone = torch.cat([net(x[..., k : k + 1]) for k in range(5)], dim=-1)
+    torch.testing.assert_close(net(x), alone)
+
+
+def test_2_and_3_along_every_axis_is_the_default_network() -> None:
+    given = {"strides": [[2, 2], [2, 2]], "kernels": [[3, 3]] * 3}
+    default, same = UNet(**SMALL, seed=0).eval(), UNet(**SMALL, **given, seed=0).eval()
+    assert default.state_dict().keys() == same.state_dict().keys()
+    x = torch.rand(1, 3, 16, 16)
+    assert torch.equal(default(x), same(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"strides": ((2, 2),)}, r"strides=.*needs 2 times 2 numbers, each 1 or 2, such as 2x2,2x2"),
+        ({"strides": ((2, 3), (2, 2))}, "each 1 or 2"),
+        ({"kernels": ((3, 3, 3),) * 3}, "needs 3 times 2 numbers, each 1 or 3"),
+    ],
+)
+def test_bad_geometry(options: dict, word: str) -> None:
+    with pytest.raises(HebbsegError, match=word):
+        UNet(**SMALL, **options)
+
+
+def test_pooling_per_axis_is_that_of_torch() -> None:
+    pool = MaxPool(3, (2, 1, 2))
+    x = torch.rand(2, 3, 4, 5, 6)
+    expected = nn.MaxPool3d((2, 1, 2))(x)
+    assert torch.equal(pool(x), expected) and torch.equal(pool(x.clone().requires_grad_()), expected)

@@ -13,11 +13,11 @@ import tifffile
 from PIL import Image as Pillow
 
 from hebbseg.data.cases import ClassInfo
+from hebbseg.data.io import tiles
 from hebbseg.data.io.formats import read_labels
 from hebbseg.data.sources import open_source
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
-from hebbseg.inference import large_tiff
 from hebbseg.runs.evaluate import fitting_source, results_folder
 from tests.data.arrays_source import ArraysSource
 from tests.data.trees import picture, save
@@ -118,12 +118,12 @@ def test_metrics_are_those_of_the_masks_that_predict_writes(tmp_path: Path, monk
         assert drawn.width > drawn.height
 
 
-def test_large_tiffs_are_streamed_and_measured_as_predicted(tmp_path: Path, monkeypatch, capsys):
+def test_large_imagess_are_streamed_and_measured_as_predicted(tmp_path: Path, monkeypatch, capsys):
     tiny_segmenter(size=None, window=(32, 32), normalize="zscore").save(tmp_path / "model")
     for folder, array in (("images", picture(0, 150, 170, 3)), ("masks", np.eye(150, 170, dtype=np.uint8) * 255)):
         (tmp_path / "data" / folder).mkdir(parents=True)
         tifffile.imwrite(tmp_path / "data" / folder / "a.tif", array, photometric="rgb" if array.ndim == 3 else "minisblack")
-    monkeypatch.setattr(large_tiff, "LARGE_PIXELS", 100)
+    monkeypatch.setattr(tiles, "LARGE_PIXELS", 100)
     monkeypatch.setattr(CaseStore, "images", lambda *_: pytest.fail("the image was loaded"))
     assert command(monkeypatch, "evaluate", tmp_path / "model", tmp_path / "data", "-o", tmp_path / "out") == 0
     assert command(monkeypatch, "predict", tmp_path / "model", tmp_path / "data" / "images", "-o", tmp_path / "masks") == 0

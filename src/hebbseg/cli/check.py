@@ -12,7 +12,7 @@ from hebbseg.cli.settings_options import takes_settings
 from hebbseg.errors import HebbsegError
 
 
-@takes_settings("label_map", "group", "mask_threshold", "instances", "ignore", "images", "masks")
+@takes_settings("label_map", "group", "mask_threshold", "instances", "ignore", "images", "masks", "level")
 def check(
     data: Data,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

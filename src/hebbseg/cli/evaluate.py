@@ -21,7 +21,7 @@ from hebbseg.cli.options import (
 from hebbseg.cli.settings_options import takes_settings
 
 
-@takes_settings("label_map", "mask_threshold", "instances", "ignore", "images", "masks", "metrics_grid", "accelerator")
+@takes_settings("label_map", "mask_threshold", "instances", "ignore", "images", "masks", "level", "metrics_grid", "accelerator")
 def evaluate(
     model: Model,
     data: Data,

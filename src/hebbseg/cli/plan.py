@@ -21,8 +21,9 @@ BUDGETS_S = (300.0, 600.0, 1800.0)
 
 @takes_settings(
     "preset", "labelled", "protocol", "folds", "fold", "seed", "init", "method", "updates", "time_budget_s", "label_map",
-    "group", "mask_threshold", "instances", "ignore", "images", "masks", "size", "patch", "network", "features", "accelerator",
-    "precision",
+    "group", "mask_threshold", "instances", "ignore", "images", "masks", "level", "size", "spacing", "patch", "network",
+    "features",
+    "accelerator", "precision",
 )  # fmt: skip
 def plan(
     data: Data,

@@ -72,6 +72,24 @@ def predict(
             "--geojson", help="Write outlines for QuPath: of the objects, or without --objects of the areas of the mask."
         ),
     ] = False,
+    level: Annotated[
+        int | None,
+        typer.Option(
+            "--level",
+            min=0,
+            help="Level of OME-TIFF and OME-Zarr pyramids to predict: 0 is the largest. [dim]\\[0][/]",
+            show_default=False,
+        ),
+    ] = None,
+    um_per_pixel: Annotated[
+        float | None,
+        typer.Option(
+            "--um-per-pixel",
+            metavar="X",
+            help="Predict the level of the pyramid whose pixels are X micrometers apart.",
+            show_default=False,
+        ),
+    ] = None,
     overwrite: OverwriteOption = False,
     trust: TrustOption = False,
     *,
@@ -85,12 +103,14 @@ def predict(
       hebbseg predict run1 scan.nii.gz -o masks/ --tta flips --with run2
       hebbseg predict run1 nuclei/ -o masks/ --objects watershed --min-size 20 --geojson
       hebbseg predict model.onnx 'scans/**/*.png' -o masks/ --continue --outputs mask,prob
+      hebbseg predict run1 slide.ome.tif -o masks/ --um-per-pixel 1
 
     OUT contains the masks, overlays/*.png, uncertainty/ and probabilities/, in the folder structure of the images. With
     --objects, it also contains label images of the numbered objects (objects/) and their measurements (objects.csv); with
     --geojson, outlines (geojson/). If an image cannot be read, the others are still predicted and the exit code is 1.
-    Uncompressed TIFFs larger than 4096×4096 are streamed from disk to disk if the model was trained with --size native --patch
-    HxW, and neither --objects nor --geojson is given.
+    Images larger than 4096×4096 (TIFF, OME-Zarr) and volumes larger than 406×406×406 are streamed from disk to disk if the
+    model was trained in patches (--size native --patch HxW), and neither --objects nor --geojson is given. The mask of a
+    pyramid is a pyramid.
     """
     folder = output_folder(out, shlex.join(["hebbseg", "predict", str(model), images[0], "-o", "masks/"]))
     from hebbseg.cli.models import load_models, object_options
@@ -102,6 +122,7 @@ def predict(
     from hebbseg.inference.input_lists import expanded
     from hebbseg.inference.object_files import ObjectFiles
     from hebbseg.inference.outputs import DEFAULT, parse_outputs, with_probabilities
+    from hebbseg.inference.pyramids import at_level
     from hebbseg.inference.shared import Shared, predict_shared
 
     if resume and overwrite:
@@ -116,6 +137,7 @@ def predict(
     segmenters = load_models([model, *(ensemble or [])], tta=tta, accelerator=accelerator, trust=trust)
     inputs, problems = find_inputs(images, leave_out=folder)
     refuse_other_dimensions(segmenters[0], inputs)
+    inputs = at_level(inputs, level, um_per_pixel)
     files = ObjectFiles(folder, options, outlines=geojson) if options is not None or geojson else None
     if files is not None:
         files.check(segmenters[0])

@@ -17,6 +17,23 @@ def as_numbers(value: Any) -> Any:
     return value
 
 
+def as_decimals(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (value,)
+    if isinstance(value, str) and value[:1] in "+-.0123456789nN" and value != "native":
+        try:
+            return tuple(float(part) for part in re.split(r"[,x×]", value))
+        except ValueError:
+            return value
+    return value
+
+
+def as_levels(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"\s*\d+([x×]\d+)*(\s*,\s*\d+([x×]\d+)*)*\s*", value):
+        return tuple(tuple(int(side) for side in re.split("[x×]", level)) for level in value.split(","))
+    return value
+
+
 def none_as_word(value: Any) -> Any:
     return None if isinstance(value, str) and value.lower() in ("none", "off") else value
 
@@ -32,6 +49,9 @@ def _former_augment(value: Any) -> Any:
 
 Augmentation = Annotated[AugmentName, BeforeValidator(_former_augment)]
 Text = Annotated[str, BeforeValidator(as_text)]
+Spacings = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1, max_length=3)]
+Strides = tuple[tuple[Literal[1, 2], ...], ...]
+Kernels = tuple[tuple[Literal[1, 3], ...], ...]
 Sizes = tuple[Annotated[int, Field(ge=1)], ...]
 BatchSize = Annotated[int, Field(ge=1)] | Literal["auto"]
 Accelerator = Literal["auto", "cpu", "cuda", "gpu", "mps"]

@@ -10,10 +10,15 @@ from hebbseg.config.fields import (
     Accelerator,
     Augmentation,
     BatchSize,
+    Kernels,
     Options,
     Section,
     Sizes,
+    Spacings,
+    Strides,
     Text,
+    as_decimals,
+    as_levels,
     as_numbers,
     as_text,
     flat_name,
@@ -100,6 +105,12 @@ class DataSettings(Section):
         description="size of images in training (predicted masks and metrics have the original size); auto: in 2D, the "
         "smallest that keeps the labelled masks (see hebbseg plan); native (no resizing) in 3D and for fine detail",
     )
+    spacing: Annotated[Spacings | Literal["auto", "native"], BeforeValidator(as_decimals)] = Field(
+        "auto",
+        description="spacing in mm to which images are resampled in training and prediction, one number or one per axis "
+        "(predicted masks and metrics have the original grid); auto: the median, where spacings differ by more than 10 %; "
+        "native: no resampling",
+    )
     normalize: Literal["auto", "unit", "zscore"] = Field(
         "auto", description="intensity normalization; auto: zscore, per image and channel"
     )
@@ -114,6 +125,14 @@ class DataSettings(Section):
         le=1,
         description="fraction of labelled patches around a random foreground pixel; the others are uniform",
     )
+    patch_background: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="share of the patches kept that show nothing but bright or dark background, in images of more than "
+        "4096x4096 pixels; the others are drawn again",
+    )
+    level: int = Field(0, ge=0, description="level of OME-TIFF and OME-Zarr pyramids to train on; 0 is the largest")
     window_blend: Literal["gaussian", "constant"] = Field(
         "gaussian", description="weight of the pixels of a sliding window where windows overlap (by half)"
     )
@@ -137,6 +156,16 @@ class NetworkSettings(Section):
         (16, 32, 64, 128, 256),
         min_length=2,
         description="channels of each level of the UNet; if not given, small images have fewer levels",
+    )
+    strides: Annotated[Strides | Literal["auto", "none"], BeforeValidator(as_levels)] = Field(
+        "auto",
+        description="pooling of the UNet from each level to the next, per axis, such as 2x2x1,2x2x2; auto: 1 along axes more "
+        "than twice as coarse as the finest; none: 2 along every axis",
+    )
+    kernels: Annotated[Kernels | Literal["auto", "none"], BeforeValidator(as_levels)] = Field(
+        "auto",
+        description="kernel size of each level of the UNet, per axis, such as 3x3x1,3x3x3,3x3x3; auto: 1 along axes more than "
+        "twice as coarse as the finest; none: 3 along every axis",
     )
     norm: Literal["batch", "instance", "group", "none"] = Field("group", description="normalization layer")
     dropout: Annotated[float | None, BeforeValidator(none_as_word)] = Field(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.seeding import derive_seed
 
 POOLS = ("all", "unlabelled")
+REDRAWS = 10  # of a patch that shows background
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,7 @@ class Batches:
         foreground: fraction of labelled patches centered around a random foreground pixel, each class of the case being
             equally likely; the others are drawn uniformly, or around a random annotated pixel of a mask that is not
             annotated everywhere. Beyond such masks, patches are not annotated; beyond all others, they are background.
+        background: share of the patches of background that are kept, in images that are read in patches.
         prefetch: prepare the next batch in a thread. Helps on a GPU; on a few CPU cores it does not.
     """
 
@@ -77,6 +79,7 @@ class Batches:
         augment: Augment | None = None,
         patch: tuple[int, ...] | str | None = "auto",
         foreground: float = 0.5,
+        background: float = 0.1,
         prefetch: bool = False,
     ) -> None:
         self.store = store
@@ -90,6 +93,7 @@ class Batches:
         self.augment = augment
         self.patch = _resolved_patch(patch, store, training.images)
         self.foreground = foreground
+        self.background = background
         self.prefetch = prefetch
         if pool not in POOLS:
             raise HebbsegError(f"Unknown pool={pool!r}. {did_you_mean(pool, POOLS)}")
@@ -100,8 +104,8 @@ class Batches:
             )
         self._labelled = tuple(sorted(training.labelled))
         self._images = training.images
-        partial = (name for name in self._labelled if pool == "unlabelled" and store.annotated(name) is not None)
-        self._unlabelled = self._images if pool == "all" else tuple(sorted((*training.unlabelled, *partial)))
+        partly = (name for name in self._labelled if pool == "unlabelled" and store.annotated(name) is not None)
+        self._unlabelled = self._images if pool == "all" else tuple(sorted((*training.unlabelled, *partly)))
 
     def __len__(self) -> int:
         return self.steps
@@ -196,10 +200,11 @@ class Batches:
             return self.store.images(ids), self.store.masks(ids)
         images, masks = [], []
         for name in ids:
-            image, mask = self.store.image(name), self.store.training_mask(name)
-            start = self._labelled_start(name, mask.shape, generator)
-            images.append(cut(image, start, self.patch))
-            masks.append(cut(mask, start, self.patch, 0 if self.store.annotated(name) is None else IGNORE))
+            draw = partial(self._labelled_start, name, self.store.shape(name), generator)
+            start = self._start(name, generator, draw)
+            images.append(self.store.patch(name, start, self.patch))
+            fill = 0 if self.store.annotated(name) is None else IGNORE
+            masks.append(self.store.mask_patch(name, start, self.patch, fill))
         return self.store.preprocessing.to_network(torch.stack(images)), torch.stack(masks).long()
 
     def _image_tensors(self, ids: Sequence[str], generator: torch.Generator, maps: list[Tensor] | None = None) -> Tensor:
@@ -208,12 +213,24 @@ class Batches:
             return self.store.images(ids)
         patches = []
         for number, name in enumerate(ids):
-            image = self.store.image(name)
-            start = random_start(image.shape[1:], self.patch, generator)
-            patches.append(cut(image, start, self.patch))
+            draw = partial(random_start, self.store.shape(name), self.patch, generator)
+            start = self._start(name, generator, draw)
+            patches.append(self.store.patch(name, start, self.patch))
             if maps is not None:
                 maps[number] = cut(maps[number], start, self.patch)
         return self.store.preprocessing.to_network(torch.stack(patches))
+
+    def _start(self, name: str, generator: torch.Generator, draw: Callable[[], list[int]]) -> list[int]:
+        """Return a start drawn by ``draw``; most of those that show the background of a large image are drawn again."""
+        assert self.patch is not None
+        start = draw()
+        for _ in range(REDRAWS):
+            if not self.store.is_background(name, start, self.patch):
+                break
+            if bool(torch.rand((), generator=generator) < self.background):
+                break
+            start = draw()
+        return start
 
     def _labelled_start(self, name: str, shape: Sequence[int], generator: torch.Generator) -> list[int]:
         assert self.patch is not None

@@ -18,6 +18,13 @@ FORMAT = 2
 COPY_ON_WRITE: Literal["c"] = "c"
 
 
+def default_memory_limit() -> int:
+    """Return a quarter of the physical memory in bytes, or 4 GiB if its size is unknown."""
+    if not hasattr(os, "sysconf"):
+        return 4 * 2**30
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
 def cache_folder() -> Path:
     """Return ``HEBBSEG_CACHE``, or ``hebbseg`` in the user's cache folder (XDG). It can be deleted at any time."""
     if os.environ.get("HEBBSEG_CACHE"):

@@ -34,6 +34,23 @@ class CaseFacts:
     area: np.ndarray | None = None
 
 
+def not_annotated(case: Case) -> Problem:
+    return Problem(
+        text(case.mask[0]) if case.mask else case.id,
+        "nothing is annotated: every pixel has the ignored value; used as an unlabelled image",
+        "Annotate some pixels, or remove the mask.",
+    )
+
+
+def check_values(image: np.ndarray, case: Case) -> Iterator[Problem]:
+    name = file_of(case)
+    if image.dtype.kind == "f" and not np.isfinite(image).all():
+        n = int((~np.isfinite(image)).sum())
+        yield Problem(name, f"NaN or infinite values in {n} pixel(s)", "Replace them with finite values.", fatal=True)
+    elif image.min() == image.max():
+        yield Problem(name, f"every pixel is {image.flat[0]}", "Remove the image unless it is meant to be blank.")
+
+
 def duplicates(facts: Sequence[CaseFacts]) -> Iterator[Problem]:
     first: dict[tuple[bytes, tuple[int, ...]], Case] = {}
     for fact in facts:
@@ -110,6 +127,7 @@ def notes_on(source: Source, facts: Sequence[CaseFacts]) -> list[str]:
             notes.append(f"{gray} grayscale image(s) are converted to RGB to match the color images")
         if alpha := sum(header.opacity for header in headers):
             notes.append(f"{alpha} image(s) have an alpha channel, which is ignored")
+        notes += _orientations(source)
     sides: dict[str, set[str]] = {}
     for case in source.cases:
         if case.group is not None and case.subset is not None:
@@ -123,6 +141,19 @@ def notes_on(source: Source, facts: Sequence[CaseFacts]) -> list[str]:
     if len(types) > 1:
         notes.append("mixed data types: " + ", ".join(f"{n} × {name}" for name, n in types.most_common()))
     return notes
+
+
+def _orientations(source: FileSource) -> list[str]:
+    """Return a note if volumes of different orientation are turned to a common one."""
+    if source.orientation is None or source.spatial_dims != 3:
+        return []
+    headers = [header for header in source.file_headers.values() if isinstance(header, Header)]
+    found = Counter(header.orientation or "unknown" for header in headers)
+    if len(found) < 2:
+        return []
+    kinds = ", ".join(f"{n} × {name}" for name, n in found.most_common())
+    unknown = " (those of unknown orientation are left as they are)" if "unknown" in found else ""
+    return [f"volumes of different orientation are turned to {source.orientation}: {kinds}{unknown}"]
 
 
 def file_of(case: Case) -> str:

@@ -7,9 +7,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hebbseg.data.cases import IGNORE, Case, ClassInfo, DataError, Problem, Source
-from hebbseg.data.findings import CaseFacts, check_areas, check_classes, duplicates, file_of, notes_on, small_area
+from hebbseg.data.findings import (
+    CaseFacts,
+    check_areas,
+    check_classes,
+    check_values,
+    duplicates,
+    not_annotated,
+    notes_on,
+    small_area,
+)
+from hebbseg.data.inspect_large import read_large
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.parallel import parallel_map
+from hebbseg.data.large import LargeCases, find_large
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.sources import nnunet
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import text
@@ -41,7 +53,12 @@ Keep = Callable[[Case, np.ndarray, np.ndarray | None], None]
 
 
 def examine(
-    source: Source, *, masks: bool = True, on_case: Callable[[], None] | None = None, keep: Keep | None = None
+    source: Source,
+    *,
+    masks: bool = True,
+    on_case: Callable[[], None] | None = None,
+    keep: Keep | None = None,
+    large: LargeCases | None = None,
 ) -> Examination:
     """Read every image and mask and collect all problems.
 
@@ -50,10 +67,13 @@ def examine(
         masks: whether to read masks.
         on_case: called after each case, for a progress bar.
         keep: called from several threads with each usable case, its image and its mask (or None).
+        large: the cases that are read in parts, and not kept; default: without ``keep``, all large ones.
     """
+    if large is None and keep is None and isinstance(source, FileSource):
+        large = LargeCases(source, Preprocessing(size=None, normalize="unit"), find_large(source))
     classes, found = _classes(source) if masks else ((), [])
     facts = []
-    for fact in parallel_map(lambda case: _read(source, case, len(classes), keep), source.cases):
+    for fact in parallel_map(lambda case: _read(source, case, len(classes), keep, large), source.cases):
         facts.append(fact)
         if on_case is not None:
             on_case()
@@ -79,13 +99,15 @@ def _classes(source: Source) -> tuple[tuple[ClassInfo, ...], list[Problem]]:
         return (), [error.problem]
 
 
-def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFacts:
+def _read(source: Source, case: Case, classes: int, keep: Keep | None, large: LargeCases | None) -> CaseFacts:
+    if large is not None and case.id in large:
+        return read_large(large, case, classes)
     try:
         image = source.image(case)
     except DataError as error:
         problem = replace(error.problem, finding=error.problem.finding + "; image skipped", fatal=False)
         return CaseFacts(case=case, usable=None, problems=(problem,))
-    problems = list(_check_values(image, case))
+    problems = list(check_values(image, case))
     usable, mask, pixels, ignored = case, None, None, 0
     if case.has_mask and classes:
         try:
@@ -99,7 +121,7 @@ def _read(source: Source, case: Case, classes: int, keep: Keep | None) -> CaseFa
         else:
             problems += _check_geometry(source, case)
             if ignored == mask.size:
-                problems.append(_not_annotated(case))
+                problems.append(not_annotated(case))
                 usable, mask = replace(case, mask=None), None
     if keep is not None:
         keep(usable, image, mask)
@@ -123,23 +145,6 @@ def _unused(source: Source, problems: Sequence[Problem]) -> list[Unused]:
     if nnunet.looks_like(source.root):
         used.add(source.root / nnunet.DESCRIPTION)
     return find_unused(source.root, used, {problem.file for problem in problems})
-
-
-def _not_annotated(case: Case) -> Problem:
-    return Problem(
-        text(case.mask[0]) if case.mask else case.id,
-        "nothing is annotated: every pixel has the ignored value; used as an unlabelled image",
-        "Annotate some pixels, or remove the mask.",
-    )
-
-
-def _check_values(image: np.ndarray, case: Case) -> Iterator[Problem]:
-    name = file_of(case)
-    if image.dtype.kind == "f" and not np.isfinite(image).all():
-        n = int((~np.isfinite(image)).sum())
-        yield Problem(name, f"NaN or infinite values in {n} pixel(s)", "Replace them with finite values.", fatal=True)
-    elif image.min() == image.max():
-        yield Problem(name, f"every pixel is {image.flat[0]}", "Remove the image unless it is meant to be blank.")
 
 
 def _check_geometry(source: Source, case: Case) -> Iterator[Problem]:

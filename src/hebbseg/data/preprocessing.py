@@ -1,6 +1,7 @@
 """Preprocessing: from decoded files to stored arrays, and from stored arrays to network input."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hebbseg.data.cases import IGNORE, Source
-from hebbseg.data.resampling import resized_mask
+from hebbseg.data.io.limits import VARIABLE, max_pixels
+from hebbseg.data.resampling import resampled_image, resized_mask
 from hebbseg.errors import HebbsegError, did_you_mean
 
 NORMALIZATIONS = ("unit", "zscore")
@@ -25,6 +27,8 @@ class Preprocessing:
     Args:
         size: images are resized to this size with anti-aliasing, masks to the class that covers most of each pixel; None keeps
             the size.
+        spacing: images are resampled to this spacing in millimeters instead, one number per axis, with linear interpolation
+            and anti-aliasing; masks as above. An image without a spacing counts as having this one. None: no resampling.
         normalize: ``"unit"`` divides integers by the maximum of their type (uint8 by 255) and scales floating-point
             images to about 0 … 1 by percentiles; ``"zscore"`` scales each channel of each image to mean 0 and
             variance 1. Except for integers with ``"unit"``, values are first clipped to the 0.5th … 99.5th percentile
@@ -35,6 +39,7 @@ class Preprocessing:
 
     size: tuple[int, ...] | None
     normalize: str
+    spacing: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.normalize not in NORMALIZATIONS:
@@ -43,10 +48,55 @@ class Preprocessing:
             raise HebbsegError(
                 f"size={self.size}: allowed are 2 or 3 positive integers, or None to keep the size of each image."
             )
+        if self.spacing is None:
+            return
+        if len(self.spacing) not in (2, 3) or not all(0 < step < math.inf for step in self.spacing):
+            raise HebbsegError(f"spacing={self.spacing}: allowed are 2 or 3 positive numbers in mm, or None.")
+        if self.size is not None:
+            raise HebbsegError(f"size={self.size} and spacing={self.spacing}: choose one of the two.")
+
+    @property
+    def resizes(self) -> bool:
+        """Whether images may be stored at another size than that of their file."""
+        return self.size is not None or self.spacing is not None
+
+    @property
+    def grid(self) -> str:
+        """The size or spacing of stored images as text."""
+        if self.spacing is not None:
+            return "spacing " + "×".join(f"{step:g}" for step in self.spacing) + " mm"
+        return "native size" if self.size is None else "size " + "×".join(map(str, self.size))
+
+    def working_size(self, shape: Sequence[int], spacing: Sequence[float] | None = None) -> tuple[int, ...]:
+        """Return the size of a stored image.
+
+            n'_a = max(1, round(n_a s_a / t_a))
+
+        where n is the ``shape``, s the ``spacing`` of the image and t the spacing to which images are resampled.
+        """
+        if self.size is not None:
+            return self.size
+        if self.spacing is None or spacing is None:
+            return tuple(shape)
+        sizes = zip(shape, spacing, self.spacing, strict=True)
+        found = tuple(max(1, round(n * own / wanted)) for n, own, wanted in sizes)
+        if math.prod(found) > max(max_pixels(), math.prod(shape)):
+            ours, theirs = ("×".join(f"{step:g}" for step in steps) for steps in (self.spacing, spacing))
+            raise HebbsegError(
+                f"resampled from {theirs} mm to {ours} mm, the image would grow from {'×'.join(map(str, shape))} to "
+                f"{'×'.join(map(str, found))} pixels, more than {VARIABLE} allows ({max_pixels()}). Check the spacing in its "
+                "header, or train with a coarser --spacing."
+            )
+        return found
 
     @classmethod
     def for_source(
-        cls, source: Source, *, size: tuple[int, ...] | str | None = "auto", normalize: str = "auto"
+        cls,
+        source: Source,
+        *,
+        size: tuple[int, ...] | str | None = "auto",
+        normalize: str = "auto",
+        spacing: tuple[float, ...] | None = None,
     ) -> "Preprocessing":
         """Return the preprocessing for a data source.
 
@@ -54,27 +104,32 @@ class Preprocessing:
         is ``"zscore"``: with few labelled images, variation in lighting and stain outweighs the absolute color.
         """
         if size == "auto":
-            size = SIZE_2D if source.spatial_dims == 2 else None
+            size = SIZE_2D if source.spatial_dims == 2 and spacing is None else None
         if isinstance(size, str) or (size is not None and len(size) != source.spatial_dims):
             raise HebbsegError(f"size={size!r}: allowed are 'auto', None, or {source.spatial_dims} integers, one per axis.")
-        return cls(size=None if size is None else tuple(size), normalize="zscore" if normalize == "auto" else normalize)
+        return cls(
+            size=None if size is None else tuple(size),
+            normalize="zscore" if normalize == "auto" else normalize,
+            spacing=spacing,
+        )
 
-    def image(self, array: np.ndarray) -> Tensor:
-        """Return the image (C, *S) as stored: (C, *size), uint8 or float16."""
+    def image(self, array: np.ndarray, spacing: Sequence[float] | None = None) -> Tensor:
+        """Return the image (C, *S) as stored: (C, *working_size), uint8 or float16. ``spacing`` is that of the array."""
+        size = self.working_size(array.shape[1:], spacing)
         if self.normalize == "unit" and array.dtype == np.uint8:
-            return self._resized(torch.from_numpy(np.ascontiguousarray(array)))
+            return self._resized(torch.from_numpy(np.ascontiguousarray(array)), size)
         # float32 represents every 16-bit value exactly. Resizing first leaves fewer values to scale.
-        values = self._resized(torch.from_numpy(array.astype(np.float32))).numpy()
+        values = self._resized(torch.from_numpy(array.astype(np.float32)), size).numpy()
         return self._scaling(values, array.dtype)(values)
 
     def of_parts(self, sample: np.ndarray) -> Callable[[np.ndarray], Tensor]:
         """Return the `image` preprocessing for parts (C, *s) of an image too large for memory.
 
         Mean, standard deviation and percentiles are those of ``sample`` (C, *t), pixels sampled from the whole image.
-        Parts are not resized, so ``size`` must be None.
+        Parts are not resized, so ``size`` and ``spacing`` must be None.
         """
-        if self.size is not None:
-            raise HebbsegError(f"size={self.size}: a resized image cannot be preprocessed in parts. Use size=None.")
+        if self.resizes:
+            raise HebbsegError(f"{self.grid}: a resized image cannot be preprocessed in parts. Use size=None.")
         if self.normalize == "unit" and sample.dtype == np.uint8:
             return lambda part: torch.from_numpy(np.ascontiguousarray(part))
         scaling = self._scaling(sample.astype(np.float32), sample.dtype)
@@ -96,24 +151,26 @@ class Preprocessing:
 
         return scaled
 
-    def mask(self, array: np.ndarray) -> Tensor:
-        """Return the class indices (*S) as stored: (*size), uint8.
+    def mask(self, array: np.ndarray, spacing: Sequence[float] | None = None) -> Tensor:
+        """Return the class indices (*S) as stored: (*working_size), uint8.
 
         A mask that is not annotated everywhere is resized to the nearest pixel: by area, thin scribbles would disappear.
         """
         mask = torch.from_numpy(np.ascontiguousarray(array, dtype=np.uint8))
-        if self.size is None or mask.shape == self.size:
+        size = self.working_size(mask.shape, spacing)
+        if mask.shape == size:
             return mask
         if bool((mask == IGNORE).any()):
-            return F.interpolate(mask[None, None], size=self.size, mode="nearest-exact")[0, 0]
-        return resized_mask(mask, self.size, classes=int(mask.max()) + 1)
+            return F.interpolate(mask[None, None], size=size, mode="nearest-exact")[0, 0]
+        return resized_mask(mask, size, classes=int(mask.max()) + 1)
 
-    def ids(self, array: np.ndarray) -> Tensor:
+    def ids(self, array: np.ndarray, spacing: Sequence[float] | None = None) -> Tensor:
         """Return object ids (*S) at the size of `mask`, by nearest neighbor."""
         ids = torch.from_numpy(array)
-        if self.size is None or ids.shape == self.size:
+        size = self.working_size(ids.shape, spacing)
+        if ids.shape == size:
             return ids
-        return F.interpolate(ids[None, None].double(), size=self.size, mode="nearest-exact")[0, 0].to(ids.dtype)
+        return F.interpolate(ids[None, None].double(), size=size, mode="nearest-exact")[0, 0].to(ids.dtype)
 
     @staticmethod
     def to_network(kept: Tensor) -> Tensor:
@@ -122,26 +179,31 @@ class Preprocessing:
 
     def describe(self) -> dict[str, Any]:
         """Return plain values for a model's metadata."""
-        return {"size": None if self.size is None else list(self.size), "normalize": self.normalize}
+        described: dict[str, Any] = {"size": None if self.size is None else list(self.size), "normalize": self.normalize}
+        return described if self.spacing is None else described | {"spacing": list(self.spacing)}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> "Preprocessing":
         """Rebuild from `describe`, including models of version 0.1."""
-        size = description["size"]
+        size, spacing = description["size"], description.get("spacing")
         return cls(
-            size=None if size is None else tuple(size), normalize=description.get("normalize") or description["normalise"]
+            size=None if size is None else tuple(size),
+            normalize=description.get("normalize") or description["normalise"],
+            spacing=None if spacing is None else tuple(spacing),
         )
 
-    def _resized(self, image: Tensor) -> Tensor:
-        if self.size is None or image.shape[1:] == self.size:
+    def _resized(self, image: Tensor, size: tuple[int, ...]) -> Tensor:
+        if image.shape[1:] == size:
             return image
-        if len(self.size) == 2:
-            return F.interpolate(image[None], size=self.size, mode="bilinear", antialias=True)[0]
-        # PyTorch has no anti-aliasing in 3D: average when shrinking, interpolate linearly when enlarging.
-        values = image[None].float()
-        smaller = [min(new, old) for new, old in zip(self.size, values.shape[2:], strict=True)]
-        values = F.interpolate(values, size=smaller, mode="area")
-        values = F.interpolate(values, size=self.size, mode="trilinear", align_corners=False)[0]
+        if len(size) == 2:
+            return F.interpolate(image[None], size=size, mode="bilinear", antialias=True)[0]
+        if self.spacing is not None:
+            values = resampled_image(image, size)
+        else:
+            # Average when shrinking, interpolate linearly when enlarging.
+            smaller = [min(new, old) for new, old in zip(size, image.shape[1:], strict=True)]
+            values = F.interpolate(image[None].float(), size=smaller, mode="area")
+            values = F.interpolate(values, size=size, mode="trilinear", align_corners=False)[0]
         return values.round().to(torch.uint8) if image.dtype == torch.uint8 else values
 
 

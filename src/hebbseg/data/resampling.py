@@ -39,6 +39,25 @@ def resized_mask(mask: Tensor, size: Sequence[int], classes: int) -> Tensor:
     return found
 
 
+def resampled_image(image: Tensor, size: Sequence[int]) -> Tensor:
+    """Return a volume (C, *S) at another size, float32 (C, *size), by linear interpolation with anti-aliasing.
+
+        new(p) = Σ_x h((x − p) / max(1, f)) old(x) / Σ_x h((x − p) / max(1, f)),    h(d) = max(0, 1 − |d|)
+
+    along each axis, where f is the factor by which the axis shrinks; positions are the centers of voxels. The corners of the
+    volume stay in place.
+    """
+    values = image.float()
+    channels, *old = values.shape
+    # PyTorch has anti-aliasing for two axes: first the last two, then the first one beside all others.
+    if old[1:] != list(size[1:]):
+        values = F.interpolate(values, size=list(size[1:]), mode="bilinear", antialias=True)  # (C, Z, Y, X) → (C, Z, Y', X')
+    if old[0] != size[0]:
+        flat = values.flatten(2)[None]  # (1, C, Z, Y'·X')
+        values = F.interpolate(flat, size=[size[0], flat.shape[3]], mode="bilinear", antialias=True)[0]
+    return values.reshape(channels, *size)
+
+
 def resized_probabilities(probabilities: Tensor, size: Sequence[int]) -> Tensor:
     """Return class probabilities (K, *S) at another size, (K, *size), by bilinear (volumes: trilinear) interpolation."""
     if tuple(probabilities.shape[1:]) == tuple(size):

@@ -1,6 +1,5 @@
 """Store of preprocessed images and masks: decoded once, cached in memory or on disk, returned as tensors."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,18 @@ import torch
 from skimage.segmentation import expand_labels
 from torch import Tensor
 
-from hebbseg.data.cache import cache_key, mapped
+from hebbseg.data.cache import cache_key, default_memory_limit, mapped
 from hebbseg.data.cases import Case, Source
 from hebbseg.data.labels.instances import border_of, objects_of
-from hebbseg.data.patches import annotated_points, foreground_points
+from hebbseg.data.large import LargeCases, find_large
+from hebbseg.data.patches import annotated_points, cut, foreground_points
 from hebbseg.data.preprocessing import Preprocessing
+from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
 
 MASK_RESAMPLING = "area"  # in the cache keys of resized masks, which were resized to the nearest pixel before
 SIZES_SAMPLED = 20  # images whose sizes represent the data set
-
-
-def default_memory_limit() -> int:
-    """Return a quarter of the physical memory in bytes, or 4 GiB if its size is unknown."""
-    if not hasattr(os, "sysconf"):
-        return 4 * 2**30
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 
 class CaseStore:
@@ -44,6 +38,7 @@ class CaseStore:
         memory_limit_bytes: default: a quarter of the physical memory.
         folder: folder of the on-disk cache; default: the user's cache folder.
         borders: training masks have one more class, the border of each object (see `border_of`).
+        in_parts: patches of large images are read from their files (see `hebbseg.data.large`).
     """
 
     def __init__(
@@ -57,6 +52,7 @@ class CaseStore:
         memory_limit_bytes: int | None = None,
         folder: Path | None = None,
         borders: bool = False,
+        in_parts: bool = False,
     ) -> None:
         self.borders = borders
         self.source = source
@@ -66,6 +62,8 @@ class CaseStore:
         self.ids = tuple(images)
         self.ids_with_mask = tuple(masks)
         self._cases = {case.id: case for case in source.cases}
+        large = find_large(source) if in_parts else []
+        self.large = LargeCases(source, preprocessing, large) if isinstance(source, FileSource) and large else None
         self._image_ids = frozenset(self.ids)
         self._mask_ids = frozenset(self.ids_with_mask)
         self._originals = frozenset(originals)
@@ -115,7 +113,7 @@ class CaseStore:
             folder=self.folder,
             borders=self.borders,
         )
-        subset._kept, subset._points, subset._used = self._kept, self._points, self._used
+        subset._kept, subset._points, subset._used, subset.large = self._kept, self._points, self._used, self.large
         subset._native_shapes, subset._annotated = self._native_shapes, self._annotated
         return subset
 
@@ -123,8 +121,8 @@ class CaseStore:
         """Preprocess and store a case that is already decoded."""
         self._prepared("image", case, lambda: self._prepare_image(case, image))
         if mask is not None:
-            self._prepared("mask", case, lambda: self.preprocessing.mask(mask))
-            if case.id in self._originals and self.preprocessing.size is not None:
+            self._prepared("mask", case, lambda: self.preprocessing.mask(mask, case.spacing_mm))
+            if case.id in self._originals and self.preprocessing.resizes:
                 self._prepared("original mask", case, lambda: _as_tensor(mask))
 
     def images(self, ids: Sequence[str]) -> Tensor:
@@ -137,13 +135,13 @@ class CaseStore:
 
     def image(self, name: str) -> Tensor:
         """Return one image as stored, (C, *S); do not modify it. ``preprocessing.to_network`` converts it to network input."""
-        case = self._allowed(name, self._image_ids, "image")
+        case = self._whole(name, self._image_ids, "image")
         return self._prepared("image", case, lambda: self._prepare_image(case, self.source.image(case)))
 
     def mask(self, name: str) -> Tensor:
         """Return one mask as stored, (*S) uint8; do not modify it."""
-        case = self._allowed(name, self._mask_ids, "mask")
-        return self._prepared("mask", case, lambda: self.preprocessing.mask(self.source.mask(case)))
+        case = self._whole(name, self._mask_ids, "mask")
+        return self._prepared("mask", case, lambda: self.preprocessing.mask(self.source.mask(case), case.spacing_mm))
 
     def training_mask(self, name: str) -> Tensor:
         """Return one mask as stored, (*S) uint8; with ``borders``, border pixels have the index after the last class."""
@@ -152,9 +150,31 @@ class CaseStore:
             return mask
         return self._prepared("training mask", self._cases[name], lambda: self._with_border(self._cases[name], mask))
 
+    def is_large(self, name: str) -> bool:
+        """Return whether the image and mask of a case are read in patches only."""
+        return self.large is not None and name in self.large
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the spatial shape of an image as stored."""
+        return self._parts(name).shape(name) if self.is_large(name) else tuple(self.image(name).shape[1:])
+
+    def patch(self, name: str, start: Sequence[int], size: Sequence[int]) -> Tensor:
+        """Return the patch (C, *size) of an image as stored, with zeros beyond it."""
+        return self._parts(name).image(name, start, size) if self.is_large(name) else cut(self.image(name), start, size)
+
+    def mask_patch(self, name: str, start: Sequence[int], size: Sequence[int], fill: int) -> Tensor:
+        """Return the patch (*size) of a training mask as stored, with ``fill`` beyond it."""
+        if self.is_large(name):
+            return self._parts(name, masks=True).mask(name, start, size, fill)
+        return cut(self.training_mask(name), start, size, fill)
+
+    def is_background(self, name: str, start: Sequence[int], size: Sequence[int]) -> bool:
+        """Return whether a patch of a large image shows nothing but background; False for all other images."""
+        return self.is_large(name) and self._parts(name).is_background(name, start, size)
+
     def original_mask(self, name: str) -> Tensor:
         """Return one mask before resizing, (*S) uint8; do not modify it."""
-        if self.preprocessing.size is None:
+        if not self.preprocessing.resizes:
             return self.mask(name)
         case = self._allowed(name, self._mask_ids, "mask")
         return self._prepared("original mask", case, lambda: _as_tensor(self.source.mask(case)))
@@ -168,12 +188,16 @@ class CaseStore:
 
     def foreground(self, name: str) -> list[Tensor]:
         """Return sampled positions, (n, dims), of each foreground class in the mask."""
+        if self.is_large(name):
+            return self._parts(name, masks=True).points(name)[0]
         if name not in self._points:
             self._points[name] = foreground_points(self.mask(name))
         return self._points[name]
 
     def annotated(self, name: str) -> Tensor | None:
         """Return sampled positions, (n, dims), of annotated pixels in the mask; None if every pixel is annotated."""
+        if self.is_large(name):
+            return self._parts(name, masks=True).points(name)[1]
         if name not in self._annotated:
             self._annotated[name] = annotated_points(self.mask(name))
         return self._annotated[name]
@@ -181,13 +205,14 @@ class CaseStore:
     def fitting(self, patch: Sequence[int], ids: Sequence[str]) -> tuple[int, ...]:
         """Return the patch size limited to the median size of about 20 of these images, axis by axis."""
         sampled = ids[:: -(-len(ids) // SIZES_SAMPLED)]
-        sizes = np.median([self.image(name).shape[1:] for name in sampled], axis=0).astype(int)
+        sizes = np.median([self.shape(name) for name in sampled], axis=0).astype(int)
         return tuple(min(wanted, int(size)) for wanted, size in zip(patch, sizes, strict=True))
 
     def load(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Read every image now; ``progress`` is called with (number done, total)."""
         for done, name in enumerate(self.ids, start=1):
-            self.image(name)
+            if not self.is_large(name):
+                self.image(name)
             if progress is not None:
                 progress(done, len(self.ids))
 
@@ -199,10 +224,24 @@ class CaseStore:
             )
         return self._cases[name]
 
+    def _parts(self, name: str, *, masks: bool = False) -> LargeCases:
+        self._allowed(name, self._mask_ids if masks else self._image_ids, "mask" if masks else "image")
+        assert self.large is not None
+        return self.large
+
+    def _whole(self, name: str, allowed: frozenset[str], what: str) -> Case:
+        case = self._allowed(name, allowed, what)
+        if self.is_large(name):
+            raise HebbsegError(
+                f"{case.image[0]}: an image of {'×'.join(map(str, self.shape(name)))} pixels is read in patches only, but this "
+                f"needs the whole {what}. Cut it into smaller images, or choose another method, --select or protocol."
+            )
+        return case
+
     def _with_border(self, case: Case, mask: Tensor) -> Tensor:
         objects, _ = objects_of(self.source, case)
         # The border has the same width at the working size, whatever the size of the image.
-        ids = self.preprocessing.ids(objects.labels).numpy()
+        ids = self.preprocessing.ids(objects.labels, case.spacing_mm).numpy()
         # Resized by area, the mask can be a pixel larger or smaller than the ids, which are resized by nearest neighbor.
         border = torch.from_numpy(border_of(np.where(mask.numpy() == 1, expand_labels(ids, 2), 0)))
         return torch.where(border, torch.tensor(len(self.source.classes), dtype=mask.dtype), mask)
@@ -214,7 +253,10 @@ class CaseStore:
                 f"{self.source.channels} channels and {self.source.spatial_dims} spatial axes. Convert or remove the image."
             )
         self._native_shapes[case.id] = image.shape[1:]
-        return self.preprocessing.image(image)
+        try:
+            return self.preprocessing.image(image, case.spacing_mm)
+        except HebbsegError as error:
+            raise HebbsegError(f"{case.image[0] if case.image else case.id}: {error}") from error
 
     def _prepared(self, what: str, case: Case, make: Callable[[], Tensor]) -> Tensor:
         kept = self._kept.get((what, case.id))
@@ -234,6 +276,7 @@ class CaseStore:
         files = case.image if what == "image" else case.mask or ()
         # Axes and channels also depend on the other images: a grayscale image becomes RGB if others are in color.
         settings: dict[str, Any] = {"what": what, "axes": getattr(self.source, "axes", None)}
+        settings |= {"orientation": found} if (found := getattr(self.source, "orientation", None)) else {}
         settings |= {} if what == "original mask" else self.preprocessing.describe()
         settings |= {"resampling": MASK_RESAMPLING} if what == "mask" else {}
         if what == "image":

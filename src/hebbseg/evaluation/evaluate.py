@@ -1,6 +1,7 @@
 """Evaluation of a segmenter on cases with masks: one row per case and class, and a summary."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -26,6 +27,15 @@ class Predictor(Protocol):
     def classes_of_preprocessed(self, image: Tensor, size: Sequence[int]) -> np.ndarray: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class InParts:
+    """The result for a case too large for memory: its rows, and prediction and target (*s) at a smaller size."""
+
+    rows: list[Row]
+    prediction: np.ndarray
+    target: np.ndarray
+
+
 def evaluate(
     segmenter: Predictor,
     source: Source,
@@ -33,7 +43,7 @@ def evaluate(
     *,
     store: CaseStore | None = None,
     grid: Grid = "original",
-    classes_of: Callable[[Case], np.ndarray | None] = lambda case: None,
+    in_parts: Callable[[Case, Sequence[float] | None], InParts | None] = lambda case, spacing: None,
     look: Callable[[str, np.ndarray, np.ndarray], None] = lambda case, prediction, target: None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Row], dict[str, Any]]:
@@ -45,7 +55,7 @@ def evaluate(
         store: contains these cases, preprocessed for this segmenter; default: they are read from ``source``.
         grid: ``"original"`` scales the probabilities back to the size of the file and compares them with its mask;
             ``"training"`` compares at the size used in training, with the resized mask.
-        classes_of: returns the class indices (*S) of cases that are predicted otherwise, and None for all others.
+        in_parts: measures cases too large for memory, and returns None for all others.
         look: called with each case's id, prediction and target (*S).
         report: called with (cases done, total cases).
     """
@@ -55,11 +65,14 @@ def evaluate(
     classes = source.classes
     rows: list[Row] = []
     for done, name in enumerate(ids, start=1):
-        target = (store.original_mask(name) if grid == "original" else store.mask(name)).numpy()
-        prediction = classes_of(cases[name])
-        if prediction is None:
-            prediction = segmenter.classes_of_preprocessed(store.images([name])[0], target.shape)
         spacing = cases[name].spacing_mm if in_mm else None
+        if (parts := in_parts(cases[name], spacing)) is not None:
+            rows += [row | {"class_name": classes[row["class"]].name} for row in parts.rows]
+            look(name, parts.prediction, parts.target)
+            report(done, len(ids))
+            continue
+        target = (store.original_mask(name) if grid == "original" else store.mask(name)).numpy()
+        prediction = segmenter.classes_of_preprocessed(store.images([name])[0], target.shape)
         if spacing is not None and grid == "training":
             native = store.native_shape(name)
             spacing = tuple(step * n / w for step, n, w in zip(spacing, native, target.shape, strict=True))
@@ -68,7 +81,7 @@ def evaluate(
         look(name, prediction, target)
         report(done, len(ids))
     names = {str(info.index): info.name for info in classes[1:]}
-    measured = "original" if segmenter.preprocessing.size is None else grid
+    measured = "original" if not segmenter.preprocessing.resizes else grid
     return rows, summarize(rows, "mm" if in_mm else "px") | {"grid": measured, "class_names": names}
 
 

@@ -27,7 +27,8 @@ OLD_SPELLING = {new: old for old, new in OLD_NAMES.items()}
 LATER_SETTINGS = (
     "preset", "rule_options", "network", "network_options", "layers", "folds_by", "patch_foreground", "window_blend", "epochs",
     "momentum", "unlabelled_pool", "pretrain_step", "pretrain_schedule", "pretrain_augment", "pretrain_max_batches",
-    "restore_norms", "images", "masks", "select", "borders", "from_run", "ignore",
+    "restore_norms", "images", "masks", "select", "borders", "from_run", "ignore", "spacing", "strides", "kernels", "level",
+    "patch_background",
 )  # fmt: skip
 """Added after version 0.1."""
 

@@ -86,8 +86,10 @@ def cached_weights(folders: Sequence[Path]) -> Initialize:
 def _planned(context: RunContext) -> dict[str, Any]:
     """Return the planned values that stage 1 depends on, as JSON has them."""
     batches, size = context.batches(seed=0), context.store.preprocessing.size
+    spacing = context.store.preprocessing.spacing
     return {
         "size": None if size is None else list(size),
+        **({} if spacing is None else {"spacing": list(spacing)}),
         "patch": None if batches.patch is None else list(batches.patch),
         "features": list(context.settings.network.features),
         "batch": batches.image_batch,

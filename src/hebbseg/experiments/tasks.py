@@ -161,7 +161,7 @@ def dataset_of(settings: Settings, *, folder: Path | None = None, any_regime: bo
     from hebbseg.runs.planned import filling, plan_run
     from hebbseg.runs.selection import draw_selected_split
 
-    source = _listed(_of_files(settings.data).model_copy(update={"size": "auto"}))
+    source = _listed(_of_files(settings.data).model_copy(update={"size": "auto", "spacing": "auto"}))
     if folder is not None and RunFolder(folder).has_run:
         plan = RunFolder(folder).plan()
     else:
@@ -197,7 +197,7 @@ def _dataset(settings: DataSettings, originals: bool) -> "Dataset":
     """Decode the cases; ``originals``: keep the masks before resizing, as any case may be tested."""
     from hebbseg.runs.dataset import decode_cases
 
-    source = _listed(settings.model_copy(update={"size": "auto"}))
+    source = _listed(settings.model_copy(update={"size": "auto", "spacing": "auto"}))
     kept = [case.id for case in source.cases if case.has_mask] if originals else ()
     return decode_cases(source, settings, Lines(sys.stderr), originals=kept)
 

@@ -25,9 +25,9 @@ def check_ensemble(segmenters: Sequence[Predictor]) -> None:
 
 def mean_probabilities(segmenters: Sequence[Predictor], image: Image) -> Tensor:
     """Return the mean over segmenters, (K, *S)."""
-    total = segmenters[0].probabilities_of_file(image.array, image.axes)
+    total = segmenters[0].probabilities_of_file(image)
     for segmenter in segmenters[1:]:
-        total += segmenter.probabilities_of_file(image.array, image.axes)
+        total += segmenter.probabilities_of_file(image)
     return total / len(segmenters)
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image as Pillow
 
 from hebbseg.atomic_files import replacing
-from hebbseg.data.cases import Case, ClassInfo, DataError, Problem, Source
-from hebbseg.data.io.formats import is_dicom, mask_suffix, read_image, stem_of, suffix_of, write_mask
+from hebbseg.data.cases import Case, DataError, Problem, Source
+from hebbseg.data.io.formats import FOLDERS, is_dicom, mask_suffix, read_image, stem_of, suffix_of, write_mask
 from hebbseg.data.io.image_file import Image
 from hebbseg.data.progress import Quiet, Reporter
 from hebbseg.data.resampling import resized_classes
@@ -21,7 +21,7 @@ from hebbseg.data.sources.archives import is_archive
 from hebbseg.data.sources.listing import subfolders, visible
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.ensemble import check_ensemble, mean_probabilities
-from hebbseg.inference.large_tiff import is_large, predict_large, preview
+from hebbseg.inference.large_images import LEVELS, is_large, predict_large, preview
 from hebbseg.inference.object_files import ObjectFiles
 from hebbseg.inference.objects import merged_border
 from hebbseg.inference.overlap import overlapped
@@ -30,18 +30,20 @@ from hebbseg.inference.probability_files import write_probabilities
 from hebbseg.inference.sliding_window import uncertainty
 
 PNG_LEVEL = 1  # of overlays and uncertainty maps: the fastest; a higher one would take most of the time
-# Uncertainty maps are written like masks: level i of 255 is "class" i.
-LEVELS = tuple(ClassInfo(index=level, value=level) for level in range(256))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One image to predict. ``name`` is its path below the output folder; ``files`` is empty for generated images."""
+    """One image to predict. ``name`` is its path below the output folder; ``files`` is empty for generated images.
+
+    ``level`` is that of the pyramid, see `hebbseg.inference.pyramids`.
+    """
 
     name: str
     files: tuple[Path, ...]
     read: Callable[[], Image]
     suffix: str
+    level: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +179,13 @@ def _compute(
             segmenters,
             each.files[0],
             target.mask,
+            level=each.level,
             uncertainty=target.uncertainty,
             report=lambda done, total: reporter.step(each.name, done, total, {}),
         )
         return _Predicted(picture=picture)
+    if (unknown := segmenters[0].not_stated(image)) is not None:
+        reporter.say(f"note: {_shown(each)} has no {unknown}; it is taken to be that of the training images")
     outputs = mean_probabilities([segmenter.with_border_class for segmenter in segmenters], image)
     probabilities = merged_border(outputs) if segmenters[0].borders else outputs
     levels = None if target.uncertainty is None else (uncertainty(probabilities) * 255).round().byte().numpy()
@@ -215,7 +220,7 @@ def _targets(
     segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool, streams: bool
 ) -> Targets:
     try:
-        streamed = streams and len(each.files) == 1 and is_large(each.files[0], segmenters)
+        streamed = streams and len(each.files) == 1 and is_large(each.files[0], segmenters, each.level)
     except HebbsegError:
         streamed = False  # damaged: reading it reports the error
     # A PNG cannot contain a volume and cannot be written in tiles.
@@ -235,6 +240,8 @@ def _write_png(path: Path, picture: np.ndarray) -> None:
 
 def _is_one_image(path: Path) -> bool:
     """Return whether the path is an image file or a folder of DICOM slices."""
+    if suffix_of(path) in FOLDERS and path.is_dir():
+        return True
     if not path.is_dir() or subfolders(path):
         return path.is_file() and not is_archive(path)
     files = [Path(entry.path) for entry in visible(path)]
@@ -248,7 +255,7 @@ def _of_files(files: Sequence[Path]) -> list[Input]:
     inputs = []
     for file in files:
         place = file.resolve().parent.relative_to(common)
-        name = (place / (stem_of(file) if file.is_file() else file.name)).as_posix()
+        name = (place / (stem_of(file) if file.is_file() or suffix_of(file) in FOLDERS else file.name)).as_posix()
         inputs.append(Input(name=name, files=(file,), read=partial(read_image, file), suffix=mask_suffix(file)))
     return inputs
 
@@ -276,7 +283,7 @@ def _read_channels(files: tuple[Path, ...]) -> Image:
             remedy = "All channels of an image must have the same size."
             raise DataError(other.path, f"size {other.shape}, but {first.path.name} has {first.shape}", remedy)
     channels = np.concatenate([image.array for image in images])
-    return Image(array=channels, path=first.path, spacing_mm=first.spacing_mm, axes=first.axes, geometry=first.geometry)
+    return replace(first, array=channels)
 
 
 def _are_results(case: Case, spec: str, results: Path | None) -> bool:

@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
 from hebbseg.config import NetworkSettings
 from hebbseg.config.fields import Section
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.image_file import Axes
 from hebbseg.data.io.limits import VARIABLE, max_pixels
+from hebbseg.data.io.orientation import is_orientation
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.streaming import Blend
 from hebbseg.networks.factory import UNET, as_described, check_trusted
@@ -24,6 +25,12 @@ MAX_CHANNELS = 2**12
 MAX_LEVELS = 12
 
 
+def _orientation(value: str) -> str:
+    if not is_orientation(value):
+        raise ValueError("three letters, of R or L, A or P, and S or I, are allowed")
+    return value
+
+
 class _Class(Section):
     index: Annotated[int, Field(ge=0, lt=MAX_CLASSES)]
     value: Annotated[int, Field(ge=-(2**31), lt=2**32)] | Annotated[tuple[Part, ...], Field(min_length=3, max_length=3)]
@@ -34,6 +41,7 @@ class _Class(Section):
 class _Preprocessing(Section):
     size: Sides | None
     normalize: Literal["unit", "zscore"]
+    spacing: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=3)] | None = None
 
 
 class _Network(Section):
@@ -71,6 +79,7 @@ class ModelDescription(Section):
     blend: Blend = "gaussian"
     axes: Axes = "stored"
     borders: bool = False
+    orientation: Annotated[str, AfterValidator(_orientation)] | None = None
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], *, trust: bool) -> Self:
@@ -110,6 +119,9 @@ class ModelDescription(Section):
                 f"the model has {network.out_channels} outputs, but its classes have the indices "
                 f"{[info.index for info in self.classes]}. Use an intact copy, or train the model again."
             )
+        spacing = self.preprocessing["spacing"]
+        if spacing is not None and (len(spacing) != network.spatial_dims or self.preprocessing["size"] is not None):
+            raise HebbsegError(f"the model's spacing {tuple(spacing)} does not fit its size or its number of axes.")
         for name, sides in (("size", self.preprocessing["size"]), ("window", self.window)):
             if sides is None:
                 continue

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from hebbseg import __version__
 from hebbseg.data.cases import ClassInfo
-from hebbseg.data.io.formats import match_axes, read_image
+from hebbseg.data.io.formats import read_image
 from hebbseg.data.io.image_file import Axes, user_values
+from hebbseg.data.io.image_file import Image as ImageFile
+from hebbseg.data.io.orientation import to_grid, values_to_grid
 from hebbseg.data.labels.instances import Objects
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.resampling import resized_classes, resized_probabilities
@@ -41,6 +43,8 @@ class Predictor:
         blend: weight of a window's pixels where windows overlap.
         axes: order of axes of the training files; other files are transposed to it, and their masks back. "stored"
             disables this.
+        orientation: orientation of the training volumes (see `hebbseg.data.io.orientation`); volumes with another one are
+            turned to it, and their masks back. None disables this.
         borders: the network has one more output than there are classes, the border of objects. It counts as foreground,
             except in `objects`.
     """
@@ -54,6 +58,7 @@ class Predictor:
     blend: Blend = "gaussian"
     axes: Axes = "stored"
     borders: bool = False
+    orientation: str | None = None
 
     @property
     def spatial_dims(self) -> int:
@@ -67,7 +72,7 @@ class Predictor:
         network = type(self.network).__name__
         channels = f"{self.in_channels} channel" + ("s" if self.in_channels > 1 else "")
         names = ", ".join(info.name or str(info.value) for info in self.classes)
-        size = "native size" if self.preprocessing.size is None else "size " + "×".join(map(str, self.preprocessing.size))
+        size = self.preprocessing.grid
         return f"{type(self).__name__}({network}, {self.spatial_dims}D, {channels}, {size}, classes: {names})"
 
     @overload
@@ -79,7 +84,8 @@ class Predictor:
     def predict(self, image: Image | list[Image] | tuple[Image, ...]) -> np.ndarray | list[np.ndarray]:
         """Return the mask at the size of the image, in the values of the training masks (indices for color masks).
 
-        A list of images, which may differ in size, gives the list of their masks.
+        A list of images, which may differ in size, gives the list of their masks. Arrays have the spacing and orientation of
+        the training images; those of files are read from their headers.
         """
         if isinstance(image, list | tuple) and all(isinstance(each, str | Path | np.ndarray) for each in image):
             return [self.predict(each) for each in image]
@@ -92,7 +98,7 @@ class Predictor:
         if not isinstance(image, str | Path):
             return find_objects(self.with_border_class.probabilities(image).numpy(), options, borders=self.borders)
         file = read_image(image)
-        probabilities = self.with_border_class.probabilities_of_file(file.array, file.axes)
+        probabilities = self.with_border_class.probabilities_of_file(file)
         return find_objects(probabilities.numpy(), options, borders=self.borders, spacing=file.spacing_mm)
 
     @property
@@ -115,23 +121,35 @@ class Predictor:
         to what the model needs; opacity is dropped.
         """
         if isinstance(image, str | Path):
-            file = read_image(image)
-            return self.probabilities_of_file(file.array, file.axes)
+            return self.probabilities_of_file(read_image(image))
         return self.probabilities_of_channels(
             self.as_channels(_channels_first(np.asarray(image), self.spatial_dims, self.in_channels))
         )
 
-    def probabilities_of_file(self, array: np.ndarray, axes: Axes) -> Tensor:
-        """Like `probabilities`, for an array (C, *S) from `read_image` in this order of axes."""
-        turned = match_axes(np.moveaxis(array, 0, -1), axes, self.axes, dims=array.ndim - 1)  # (C, *S) → (*S', C)
-        probabilities = self.probabilities_of_channels(self.as_channels(np.moveaxis(turned, -1, 0)))
+    def probabilities_of_file(self, file: ImageFile) -> Tensor:
+        """Like `probabilities`, for an image from `read_image`, whose voxels stay in the order of the file."""
+        own, wanted, dims = (file.axes, file.orientation), (self.axes, self.orientation), file.array.ndim - 1
+        turned = to_grid(np.moveaxis(file.array, 0, -1), own, wanted, dims=dims)  # (C, *S) → (*S', C)
+        spacing = None if file.spacing_mm is None else values_to_grid(file.spacing_mm, own, wanted)
+        probabilities = self.probabilities_of_channels(self.as_channels(np.moveaxis(turned, -1, 0)), spacing)
         # (K, *S') → (*S', K) → (*S, K) → (K, *S)
-        back = match_axes(probabilities.movedim(0, -1).numpy(), self.axes, axes, dims=array.ndim - 1)
-        return torch.from_numpy(np.moveaxis(back, -1, 0))
+        back = to_grid(probabilities.movedim(0, -1).numpy(), wanted, own, dims=dims)
+        return torch.from_numpy(np.ascontiguousarray(np.moveaxis(back, -1, 0)))
 
-    def probabilities_of_channels(self, array: np.ndarray) -> Tensor:
-        """Like `probabilities`, for an array (C, *S) with the network's number of channels."""
-        prepared = self.preprocessing.to_network(self.preprocessing.image(array))
+    def not_stated(self, file: ImageFile) -> str | None:
+        """Return what a file does not state although the model uses it: "spacing" or "orientation"."""
+        if self.preprocessing.spacing is not None and file.spacing_mm is None:
+            return "spacing"
+        turns = self.orientation is not None and self.spatial_dims == 3
+        return "orientation" if turns and file.orientation is None else None
+
+    def probabilities_of_channels(self, array: np.ndarray, spacing: Sequence[float] | None = None) -> Tensor:
+        """Like `probabilities`, for an array (C, *S) with the network's number of channels.
+
+        Args:
+            spacing: millimeters per axis; None: that of the training images.
+        """
+        prepared = self.preprocessing.to_network(self.preprocessing.image(array, spacing))
         return resized_probabilities(self.probabilities_of_preprocessed(prepared), array.shape[1:])
 
     def probabilities_of_preprocessed(self, image: Tensor) -> Tensor:
@@ -190,6 +208,7 @@ class Predictor:
             "blend": self.blend,
             "axes": self.axes,
             "borders": self.borders,
+            "orientation": self.orientation,
         }
 
     def as_channels(self, array: np.ndarray) -> np.ndarray:
@@ -224,6 +243,7 @@ def settings_of(described: ModelDescription) -> dict[str, Any]:
         "blend": described.blend,
         "axes": described.axes,
         "borders": described.borders,
+        "orientation": described.orientation,
     }
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias
 
@@ -11,10 +12,11 @@ import torch
 from monai.inferers import sliding_window_inference
 from torch import Tensor, nn
 
+from hebbseg.data.io.tiles import release_pages
 from hebbseg.data.patches import cut
 from hebbseg.data.resampling import resized_classes
 from hebbseg.errors import HebbsegError, did_you_mean
-from hebbseg.inference.streaming import ArrayLike, Blend, Tiling, release_pages, stream
+from hebbseg.inference.streaming import ArrayLike, Blend, Tiling, stream
 from hebbseg.networks.modes import modes_kept
 from hebbseg.networks.unet import UNet
 
@@ -76,11 +78,12 @@ def predict_streaming(
     prepare: Callable[[Tensor], Tensor] | None = None,
     uncertainty_out: ArrayLike | None = None,
     progress: Callable[[int, int], None] | None = None,
+    band_pixels: int | None = None,
 ) -> None:
     """Like `predict_probabilities`, but reads windows from an array on disk and writes class indices to another.
 
-    At most two rows of windows are in memory. The classes are identical to those of `predict_probabilities`: the argmax of
-    the same sums in the same order.
+    At most two rows of windows are in memory, or with ``band_pixels`` parts of them. The classes are identical to those of
+    `predict_probabilities`: the argmax of the same sums in the same order.
 
     Args:
         image: (C, *S), any array that can be sliced: ``np.memmap``, ``tifffile.memmap`` (with channels last, pass
@@ -89,6 +92,9 @@ def predict_streaming(
         prepare: preprocesses a window (C, *s) of the image; default: conversion to float32.
         uncertainty_out: (*S), receives the normalized entropy: 0 … 1, or 0 … 255 in an integer array.
         progress: called with (windows done, total windows) after every batch.
+        band_pixels: wide images are predicted in several parts along their second axis, so that the sums in memory have about
+            this many pixels; default: in one. Windows at the ends of a part are predicted twice, in batches of other windows,
+            so that probabilities can differ by rounding.
 
     The other arguments are those of `predict_probabilities`.
     """
@@ -97,15 +103,26 @@ def predict_streaming(
         if array is not None and tuple(array.shape) != size:
             raise HebbsegError(f"{name} has shape {tuple(array.shape)}; for an image {tuple(image.shape)} it must be {size}.")
     tiling = Tiling.over(size, window=window, overlap=overlap, blend=blend, batch=batch)
+    parts = tiling.parts(band_pixels)
     with _evaluating(network) as networks:
-        for rows, probabilities in stream(tiling, image, _predictor(networks, tta, tiling.requested), prepare, progress):
-            classes_out[rows] = resized_classes(probabilities, probabilities.shape[1:]).numpy()
-            if uncertainty_out is not None:
-                entropy = uncertainty(probabilities).numpy()
-                integers = uncertainty_out.dtype.kind in "iu"
-                uncertainty_out[rows] = (entropy * 255).round().astype(uncertainty_out.dtype) if integers else entropy
-            for array in (image, classes_out, uncertainty_out):
-                release_pages(array)
+        predictor = _predictor(networks, tta, tiling.requested)
+        windows = [len(tiling.row_starts) * len(tiling.columns_of(part)) for part in parts]
+        for number, part in enumerate(parts):
+            report = None if progress is None else partial(_report_part, progress, sum(windows[:number]), sum(windows))
+            for rows, probabilities in stream(tiling, image, predictor, prepare, report, part):
+                classes_out[rows, part] = resized_classes(probabilities, probabilities.shape[1:]).numpy()
+                if uncertainty_out is not None:
+                    entropy = uncertainty(probabilities).numpy()
+                    integers = uncertainty_out.dtype.kind in "iu"
+                    levels = (entropy * 255).round().astype(uncertainty_out.dtype) if integers else entropy
+                    uncertainty_out[rows, part] = levels
+                for array in (image, classes_out, uncertainty_out):
+                    release_pages(array)
+
+
+def _report_part(progress: Callable[[int, int], None], before: int, total: int, done: int, of_part: int) -> None:
+    """Report the windows done in a part, after those of the parts before it."""
+    progress(before + done, total)
 
 
 def uncertainty(probabilities: Tensor) -> Tensor:

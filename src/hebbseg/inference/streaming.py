@@ -1,7 +1,6 @@
 """Tiling of an image into windows, and blending of their predictions row by row."""
 
 import math
-import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +78,26 @@ class Tiling:
         """Positions of a row's windows along the other axes."""
         return dense_patch_slices(self.size[1:], self.window[1:], self.steps[1:])
 
+    @property
+    def band_height(self) -> int:
+        """Number of rows that are incomplete at a time."""
+        further_rows = math.ceil((self.batch - 1) / len(self.columns))  # of windows that one batch can reach
+        return min(self.window[0] + further_rows * self.steps[0], self.size[0])
+
+    def parts(self, most: int | None) -> list[slice]:
+        """Return consecutive ranges along the second axis, so that a band of each has at most this many pixels.
+
+        Ranges end where windows start, as windows that cross an end are predicted twice.
+        """
+        across, step = self.size[1], self.steps[1]
+        length = across if most is None else most // (self.band_height * math.prod(self.size[2:]))
+        length = across if length >= across else max(step, length // step * step)
+        return [slice(start, min(start + length, across)) for start in range(0, across, length)]
+
+    def columns_of(self, part: slice) -> list[tuple[slice, ...]]:
+        """Return the `columns` whose windows overlap a range along the second axis."""
+        return [c for c in self.columns if c[0].start < part.stop and c[0].stop > part.start]
+
     def weights(self) -> Tensor:
         return compute_importance_map(self.window, mode=self.blend, sigma_scale=0.125)
 
@@ -89,6 +108,7 @@ def stream(
     predictor: Callable[[Tensor], Tensor],
     prepare: Callable[[Tensor], Tensor] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    part: slice | None = None,
 ) -> Iterator[tuple[slice, Tensor]]:
     """Yield blended predictions of consecutive bands along the first axis, each as soon as it is complete.
 
@@ -97,11 +117,14 @@ def stream(
         predictor: maps windows (B, C, *window) to (B, K, *window).
         prepare: preprocesses a window; default: conversion to float32.
         progress: called with (windows done, total windows) after every batch.
+        part: range along the second axis to which the bands are limited; default: all.
 
     Yields:
         (rows, predictions (K, n_rows, *size[1:])); together the bands cover the image.
     """
-    places = list(product(tiling.row_starts, tiling.columns))
+    part = part or slice(0, tiling.size[1])
+    columns_of_part = tiling.columns_of(part)
+    places = list(product(tiling.row_starts, columns_of_part))
     weights = tiling.weights()
     band: _Band | None = None
     # Batches continue across rows, as in MONAI: identical batches round identically.
@@ -110,7 +133,7 @@ def stream(
         windows = torch.stack([_read(image, start, tiling.window[0], columns, prepare) for start, columns in chunk])
         predictions = predictor(windows)
         if band is None:
-            band = _Band(tiling, predictions.shape[1])
+            band = _Band(tiling, predictions.shape[1], part, columns_of_part)
         for prediction, (start, columns) in zip(predictions * weights, chunk, strict=True):
             band.add(prediction, weights, start, columns)
         done = first + len(chunk)
@@ -123,24 +146,28 @@ def stream(
 
 
 class _Band:
-    """Sums of weighted predictions and of weights for the incomplete rows."""
+    """Sums of weighted predictions and of weights for the incomplete rows, over all columns of the windows of a part."""
 
-    def __init__(self, tiling: Tiling, n_classes: int) -> None:
-        further_rows = math.ceil((tiling.batch - 1) / len(tiling.columns))  # of windows that one batch can reach
+    def __init__(self, tiling: Tiling, n_classes: int, part: slice, columns: Sequence[tuple[slice, ...]]) -> None:
+        further_rows = math.ceil((tiling.batch - 1) / len(columns))
         height = min(tiling.window[0] + further_rows * tiling.steps[0], tiling.size[0])
         self.start = 0
-        self.total = torch.zeros(n_classes, height, *tiling.size[1:])
-        self.weight = torch.zeros(height, *tiling.size[1:])
+        self.left = min(c[0].start for c in columns)
+        self.part = slice(part.start - self.left, part.stop - self.left)
+        size = (height, max(c[0].stop for c in columns) - self.left, *tiling.size[2:])
+        self.total = torch.zeros(n_classes, *size)
+        self.weight = torch.zeros(size)
 
     def add(self, prediction: Tensor, weights: Tensor, start: int, columns: tuple[slice, ...]) -> None:
         rows = slice(start - self.start, start - self.start + weights.shape[0])
+        columns = (slice(columns[0].start - self.left, columns[0].stop - self.left), *columns[1:])
         self.total[(slice(None), rows, *columns)] += prediction
         self.weight[(rows, *columns)] += weights
 
     def take(self, end: int) -> Tensor:
         """Return the means of the rows before ``end`` and remove these rows from the band."""
         n_rows, kept = end - self.start, self.total.shape[1] - (end - self.start)
-        means = self.total[:, :n_rows] / self.weight[:n_rows]
+        means = self.total[:, :n_rows, self.part] / self.weight[:n_rows, self.part]
         for sums, axis in ((self.total, 1), (self.weight, 0)):
             # In disjoint blocks: copying the whole band would double the memory.
             for first in range(0, kept, n_rows):
@@ -154,20 +181,6 @@ class _Band:
 def _read(
     image: ArrayLike, start: int, n_rows: int, columns: tuple[slice, ...], prepare: Callable[[Tensor], Tensor] | None
 ) -> Tensor:
-    raw = np.array(image[(slice(None), slice(start, start + n_rows), *columns)])
+    raw = np.array(image[(slice(None), slice(start, start + n_rows), *columns)], order="C")
     tensor = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("="), copy=False))  # TIFF has either byte order
     return prepare(tensor) if prepare is not None else tensor.float()
-
-
-def release_pages(array: Any) -> None:
-    """Release the memory of a memory-mapped file, which would otherwise grow to the size of the file.
-
-    Written data are kept. Other arrays, and copy-on-write maps, are ignored.
-    """
-    if not isinstance(array, np.memmap) or array.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
-        return
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if isinstance(base, mmap.mmap):
-        base.madvise(mmap.MADV_DONTNEED)

@@ -1,6 +1,7 @@
 """UNet in 2D or 3D with transposed convolutions."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Literal
 
 import torch
@@ -34,13 +35,17 @@ def normalization(norm: str, spatial_dims: int, channels: int) -> nn.Module:
 
 
 class Block(nn.Sequential):
-    """Twice (convolution 3 → norm → LeakyReLU), with dropout between the two."""
+    """Twice (convolution → norm → LeakyReLU), with dropout between the two."""
 
-    def __init__(self, *, spatial_dims: int, in_channels: int, out_channels: int, dropout: float, norm: Norm) -> None:
+    def __init__(
+        self, *, spatial_dims: int, in_channels: int, out_channels: int, dropout: float, norm: Norm, kernel: Sequence[int]
+    ) -> None:
         super().__init__()
+        padding = tuple(side // 2 for side in kernel)
         for n, channels in ((1, in_channels), (2, out_channels)):
             # Norm layers have a bias themselves.
-            self.add_module(f"conv{n}", _CONV[spatial_dims](channels, out_channels, 3, padding=1, bias=norm == "none"))
+            conv = _CONV[spatial_dims](channels, out_channels, tuple(kernel), padding=padding, bias=norm == "none")
+            self.add_module(f"conv{n}", conv)
             self.add_module(f"norm{n}", normalization(norm, spatial_dims, out_channels))
             self.add_module(f"act{n}", nn.LeakyReLU(SLOPE, inplace=True))
             if n == 1:
@@ -48,13 +53,27 @@ class Block(nn.Sequential):
 
 
 class UpBlock(nn.Module):
-    """Transposed convolution (kernel 2, stride 2), concatenation with the skip, then a block."""
+    """Transposed convolution (its kernel is its stride), concatenation with the skip, then a block."""
 
-    def __init__(self, *, spatial_dims: int, in_channels: int, out_channels: int, norm: Norm) -> None:
+    def __init__(
+        self,
+        *,
+        spatial_dims: int,
+        in_channels: int,
+        out_channels: int,
+        norm: Norm,
+        stride: Sequence[int],
+        kernel: Sequence[int],
+    ) -> None:
         super().__init__()
-        self.up = _UP[spatial_dims](in_channels, out_channels, 2, stride=2)
+        self.up = _UP[spatial_dims](in_channels, out_channels, tuple(stride), stride=tuple(stride))
         self.block = Block(
-            spatial_dims=spatial_dims, in_channels=2 * out_channels, out_channels=out_channels, dropout=0.0, norm=norm
+            spatial_dims=spatial_dims,
+            in_channels=2 * out_channels,
+            out_channels=out_channels,
+            dropout=0.0,
+            norm=norm,
+            kernel=kernel,
         )
 
     def forward(self, x: Tensor, skip: Tensor) -> Tensor:
@@ -62,12 +81,13 @@ class UpBlock(nn.Module):
 
 
 class MaxPool(nn.Module):
-    """Max pooling by 2 along every axis, with the values of `nn.MaxPool2d(2)`; faster on a CPU without gradients."""
+    """Max pooling with the values of `nn.MaxPool2d(stride)`, by default 2; faster on a CPU without gradients."""
 
-    def __init__(self, spatial_dims: int) -> None:
+    def __init__(self, spatial_dims: int, stride: Sequence[int] | None = None) -> None:
         super().__init__()
-        self.general = _POOL[spatial_dims](2)
-        self.axes = tuple(range(2, 2 + spatial_dims))
+        stride = tuple(stride or (2,) * spatial_dims)
+        self.general = _POOL[spatial_dims](stride)
+        self.axes = tuple(axis for axis, step in enumerate(stride, start=2) if step == 2)
 
     def forward(self, x: Tensor) -> Tensor:
         with_gradients = torch.is_grad_enabled() and x.requires_grad
@@ -80,13 +100,21 @@ class MaxPool(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Returns the feature maps of all levels, each half the size of the previous one."""
+    """Returns the feature maps of all levels, each half the size of the previous one along the pooled axes."""
 
     def __init__(
-        self, *, spatial_dims: int, in_channels: int, features: Sequence[int], dropout: Sequence[float], norm: Norm
+        self,
+        *,
+        spatial_dims: int,
+        in_channels: int,
+        features: Sequence[int],
+        dropout: Sequence[float],
+        norm: Norm,
+        strides: Sequence[Sequence[int]],
+        kernels: Sequence[Sequence[int]],
     ) -> None:
         super().__init__()
-        self.pool = MaxPool(spatial_dims)
+        self.pool = nn.ModuleList(MaxPool(spatial_dims, stride) for stride in strides)
         for level, channels in enumerate(features):
             block = Block(
                 spatial_dims=spatial_dims,
@@ -94,6 +122,7 @@ class Encoder(nn.Module):
                 out_channels=channels,
                 dropout=dropout[level],
                 norm=norm,
+                kernel=kernels[level],
             )
             self.add_module(f"level{level}", block)
 
@@ -101,7 +130,7 @@ class Encoder(nn.Module):
         maps: list[Tensor] = []
         for name, level in self.named_children():
             if name != "pool":
-                x = level(x if not maps else self.pool(maps[-1]))
+                x = level(x if not maps else self.pool[len(maps) - 1](maps[-1]))
                 maps.append(x)
         return maps
 
@@ -109,10 +138,25 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Returns the feature maps of all levels, from coarse to full size."""
 
-    def __init__(self, *, spatial_dims: int, features: Sequence[int], norm: Norm) -> None:
+    def __init__(
+        self,
+        *,
+        spatial_dims: int,
+        features: Sequence[int],
+        norm: Norm,
+        strides: Sequence[Sequence[int]],
+        kernels: Sequence[Sequence[int]],
+    ) -> None:
         super().__init__()
         for level in reversed(range(len(features) - 1)):
-            block = UpBlock(spatial_dims=spatial_dims, in_channels=features[level + 1], out_channels=features[level], norm=norm)
+            block = UpBlock(
+                spatial_dims=spatial_dims,
+                in_channels=features[level + 1],
+                out_channels=features[level],
+                norm=norm,
+                stride=strides[level],
+                kernel=kernels[level],
+            )
             self.add_module(f"level{level}", block)
 
     def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
@@ -126,7 +170,7 @@ class Decoder(nn.Module):
 class UNet(nn.Module):
     """Encoder, decoder and a 1×1 head, for any input size.
 
-    Inputs are padded at the far sides to sizes that every level can halve (border repeated); the output is cropped.
+    Inputs are padded at the far sides to sizes that every level can pool (border repeated); the output is cropped.
 
     Shapes: (B, in_channels, *size) → (B, out_channels, *size) logits.
 
@@ -136,6 +180,8 @@ class UNet(nn.Module):
         features: channels of each level; the default has about 1.9 million parameters in 2D.
         dropout: one rate for all encoder levels, or one per level; default: from 0.05 to 0.5.
         norm: ``"batch"``, ``"instance"``, ``"group"`` or ``"none"``.
+        strides: for each level but the last, 1 or 2 per axis: pooling to the next level; None: 2 along every axis.
+        kernels: for each level, 1 or 3 per axis: kernel size of its convolutions; None: 3 along every axis.
         seed: random seed of the weights, independent of torch's global generator; None uses the global generator.
     """
 
@@ -148,6 +194,8 @@ class UNet(nn.Module):
         features: Sequence[int] = (16, 32, 64, 128, 256),
         dropout: float | Sequence[float] | None = None,
         norm: Norm = "batch",
+        strides: Sequence[Sequence[int]] | None = None,
+        kernels: Sequence[Sequence[int]] | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -164,12 +212,15 @@ class UNet(nn.Module):
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.features_per_level = tuple(features)
+        self.strides = _per_level("strides", strides, spatial_dims, levels=len(features) - 1, allowed=(1, 2))
+        self.kernels = _per_level("kernels", kernels, spatial_dims, levels=len(features), allowed=(1, 3))
+        geometry = {"strides": self.strides, "kernels": self.kernels}
         # torch's layers draw from the global generator when they are created; with a seed it must not change.
         with torch.random.fork_rng(devices=[], enabled=seed is not None):
             self.encoder = Encoder(
-                spatial_dims=spatial_dims, in_channels=in_channels, features=features, dropout=rates, norm=norm
+                spatial_dims=spatial_dims, in_channels=in_channels, features=features, dropout=rates, norm=norm, **geometry
             )
-            self.decoder = Decoder(spatial_dims=spatial_dims, features=features, norm=norm)
+            self.decoder = Decoder(spatial_dims=spatial_dims, features=features, norm=norm, **geometry)
             self.head = _CONV[spatial_dims](features[0], out_channels, 1)
         initialize(self, generator=None if seed is None else torch.Generator().manual_seed(seed))
 
@@ -186,15 +237,19 @@ class UNet(nn.Module):
             f"dec{len(decoded) - 1 - i}": m for i, m in enumerate(decoded)
         }
 
+    @property
+    def multiples(self) -> tuple[int, ...]:
+        """The factor between the finest and the coarsest map along each axis."""
+        return tuple(prod(steps) for steps in zip(*self.strides, strict=True))
+
     def padded(self, x: Tensor) -> Tensor:
-        """Repeat the image's border at the far sides until every level can halve its size."""
+        """Repeat the image's border at the far sides until every level can pool it."""
         if x.dim() != self.spatial_dims + 2 or x.shape[1] != self.in_channels:
             raise HebbsegError(
                 f"UNet: got an input of shape {tuple(x.shape)}; this network takes (batch, {self.in_channels} channels, "
                 f"{self.spatial_dims} spatial dimensions)."
             )
-        multiple = 2 ** (len(self.features_per_level) - 1)
-        missing = [(-n) % multiple for n in x.shape[2:]]
+        missing = [(-n) % multiple for n, multiple in zip(x.shape[2:], self.multiples, strict=True)]
         if torch.jit.is_tracing() or any(missing):  # a trace must pad images of other sizes
             x = F.pad(x, [side for m in reversed(missing) for side in (0, m)], mode="replicate")
         return x if torch.jit.is_tracing() or x.device.type != "cpu" else _channels_last(x)
@@ -210,6 +265,22 @@ def _channels_last(x: Tensor) -> Tensor:
     if x.dim() == 4 and not torch.is_grad_enabled():
         return x.contiguous(memory_format=torch.channels_last)
     return x
+
+
+def _per_level(
+    name: str, given: Sequence[Sequence[int]] | None, spatial_dims: int, *, levels: int, allowed: tuple[int, int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the strides or kernels of each level; by default, the larger number allowed along every axis."""
+    if given is None:
+        return ((allowed[1],) * spatial_dims,) * levels
+    found = tuple(tuple(axes) for axes in given)
+    if len(found) != levels or any(len(axes) != spatial_dims or not {*axes} <= {*allowed} for axes in found):
+        example = ",".join(["x".join([str(allowed[1])] * spatial_dims)] * levels)
+        raise HebbsegError(
+            f"UNet({name}={found!r}): needs {levels} times {spatial_dims} numbers, each {allowed[0]} or {allowed[1]}, such as "
+            f"{example}."
+        )
+    return found
 
 
 def initialize(network: nn.Module, *, generator: torch.Generator | None = None) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from hebbseg.config.fields import Section
 from hebbseg.data.cases import IGNORE, Case, Source
 from hebbseg.data.io.image_file import Header
+from hebbseg.data.large import is_large_case
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
@@ -32,7 +34,9 @@ class Fingerprint(Section):
     """What a plan depends on. Sizes and spacing are those of all images; masks are those of labelled training images only.
 
     ``aspect`` is the median of height / width (1 for volumes). ``size_ratio`` is the largest ratio of a side between large
-    and small images (95th and 5th percentile). ``classes`` is None if no mask was read.
+    and small images (95th and 5th percentile). ``classes`` is None if no mask was read. ``spacing_ratio`` is the largest ratio
+    of the spacings of two images along an axis, ``without_spacing`` the number of images whose file states none, and
+    ``extent_mm`` the median size in millimeters.
     """
 
     images: int
@@ -50,6 +54,9 @@ class Fingerprint(Section):
     spacing_mm: tuple[float, ...] | None
     masks_tried: int = 0
     round_trips: tuple[RoundTrip, ...] = ()
+    spacing_ratio: float = 1.0
+    without_spacing: int = 0
+    extent_mm: tuple[float, ...] | None = None
 
     @property
     def one_size(self) -> bool:
@@ -97,7 +104,26 @@ def take_fingerprint(
         spacing_mm=tuple(median(axis) for axis in zip(*spacings, strict=True)) if spacings else None,
         masks_tried=len(kept),
         round_trips=tuple(trips),
+        **_spacings(source, shapes),
     )
+
+
+def _spacings(source: Source, shapes: np.ndarray) -> dict[str, Any]:
+    """Return the fields about spacings; empty if no image has one. ``shapes`` are used if images have no headers."""
+    stated = {case.id: np.array(case.spacing_mm) for case in source.cases if case.spacing_mm is not None}
+    if not stated:
+        return {}
+    spacings = np.array(list(stated.values()))
+    extents = np.median(shapes, axis=0) * np.median(spacings, axis=0)
+    if isinstance(source, FileSource):
+        headers = {id: source.headers.get(id) for id in stated}
+        found = [np.array(header.shape) * stated[id] for id, header in headers.items() if isinstance(header, Header)]
+        extents = np.median(found, axis=0) if found else extents
+    return {
+        "spacing_ratio": round(float((spacings.max(axis=0) / spacings.min(axis=0)).max()), 4),
+        "without_spacing": len(source.cases) - len(stated),
+        "extent_mm": tuple(float(side) for side in extents),
+    }
 
 
 def spread(items: Sequence[str], count: int) -> list[str]:
@@ -151,6 +177,6 @@ def _read_masks(source: Source, labelled: Sequence[str]) -> Iterator[np.ndarray]
     cases = {case.id: case for case in source.cases}
     # A source of files keeps these masks, so that decoding the data does not read them again.
     read: Callable[[Case], np.ndarray] = getattr(source, "mask_ahead", source.mask)
-    for name in spread(sorted(labelled), MASKS):
+    for name in spread(sorted(name for name in labelled if not is_large_case(source, cases[name])), MASKS):
         with suppress(HebbsegError):
             yield read(cases[name])

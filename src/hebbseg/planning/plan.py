@@ -5,12 +5,14 @@ from math import prod
 from typing import Any
 
 from hebbseg.config import AUTO_BATCH, PRETRAIN_BATCH, Settings
-from hebbseg.config.fields import Section
+from hebbseg.config.fields import Section, as_levels
+from hebbseg.data.io.tiles import LARGE_PIXELS
 from hebbseg.data.patches import PATCH_3D
 from hebbseg.data.progress import counted
 from hebbseg.networks.factory import UNET
 from hebbseg.planning.fingerprint import Fingerprint
 from hebbseg.planning.round_trip import LEAST_DICE, MULTIPLE, SHORT_SIDES, candidate_sizes
+from hebbseg.planning.true_space import factors, plans_geometry, resampled_median, resampling, unet_geometry
 
 PATCH_2D = (256, 256)
 VOXELS_CPU = 48**3  # a patch of 96x96x80 takes eight seconds per update on a core (studies/update_cost.py)
@@ -41,15 +43,22 @@ class Choice(Section):
 
 
 class Plan(Section):
-    """The planned settings, by flat name, and the fingerprint they follow from."""
+    """The planned settings, by flat name, and the fingerprint they follow from.
+
+    The choice "spacing" is that of what the network sees; ``resampled_to``, in mm, is given if images are resampled to it.
+    """
 
     fingerprint: Fingerprint
     choices: dict[str, Choice]
+    resampled_to: tuple[float, ...] | None = None
 
     def applied_to(self, settings: Settings) -> Settings:
         """Return the settings with the planned values where the user gave none."""
-        names = ("size", "patch", "features", "labelled_batch", "unlabelled_batch", "pretrain_batch")
-        planned = {name: self.choices[name].value for name in names if not self.choices[name].given}
+        names = ("size", "patch", "features", "strides", "kernels", "labelled_batch", "unlabelled_batch", "pretrain_batch")
+        choices = {name: self.choices[name] for name in names if name in self.choices}
+        planned: dict[str, Any] = {name: choice.value for name, choice in choices.items() if not choice.given}
+        planned |= {name: as_levels(planned[name]) for name in ("strides", "kernels") if name in planned}
+        planned |= {} if self.resampled_to is None else {"spacing": self.resampled_to}
         return settings.changed(**planned)
 
     def lines(self) -> Iterator[tuple[str, str, str]]:
@@ -71,13 +80,16 @@ def make_plan(settings: Settings, found: Fingerprint, *, precision: str, gpu: bo
         precision: what the setting ``precision`` stands for on this machine.
         gpu: a GPU is used, so volumes are trained in larger patches.
     """
-    size, patch = _size_and_patch(settings, found, prod(PATCH_3D) if gpu else VOXELS_CPU)
-    working = _working_size(size, patch, found)
+    target, why = resampling(settings, found)
+    seen = found if target is None else resampled_median(found, target)
+    size, patch = _size_and_patch(settings, seen, prod(PATCH_3D) if gpu else VOXELS_CPU, resampled=target is not None)
+    working = _working_size(size, patch, seen)
+    spacing = _spacing(size, found, why) if target is None else Choice(value=target, reason=why)
     choices = {
         "size": size,
         "patch": patch,
-        "spacing": _spacing(size, found),
-        "features": _features(settings, found, working),
+        "spacing": spacing.model_copy(update={"given": settings.data.spacing != "auto"}),
+        **_network(settings, seen, working, spacing.value),
         **_batches(settings, found, working),
         "updates": _updates(settings),
         "precision": Choice(
@@ -90,13 +102,15 @@ def make_plan(settings: Settings, found: Fingerprint, *, precision: str, gpu: bo
         for name in ("size", "patch", "features"):
             if choices[name].given:
                 choices[name] = choices[name].model_copy(update={"reason": OF_PARENT})
-    return Plan(fingerprint=found, choices=choices)
+    return Plan(fingerprint=found, choices=choices, resampled_to=target)
 
 
-def _size_and_patch(settings: Settings, found: Fingerprint, voxels: int) -> tuple[Choice, Choice]:
+def _size_and_patch(settings: Settings, found: Fingerprint, voxels: int, *, resampled: bool) -> tuple[Choice, Choice]:
     data, dims = settings.data, found.spatial_dims
     if isinstance(data.size, tuple) or data.size == "native":
         size = Choice(value=_for_all_axes(data.size, dims), reason=GIVEN, given=True)
+    elif resampled:
+        size = Choice(value="native", reason="images are resampled to a common spacing instead")
     elif dims == 3:
         size = Choice(value="native", reason="volumes are not resized")
     elif isinstance(data.patch, tuple):
@@ -110,6 +124,8 @@ def _size_and_patch(settings: Settings, found: Fingerprint, voxels: int) -> tupl
 
 def _size_2d(found: Fingerprint, *, patches: bool) -> Choice:
     """Return the working size of images; ``patches``: False if the user excluded them."""
+    if patches and prod(found.median_size) > LARGE_PIXELS:
+        return Choice(value="native", reason="patches of images of more than 4096x4096 pixels are read from their files")
     candidates = candidate_sizes(found.median_size, found.aspect)
     if patches and (not candidates or found.size_ratio > SIZE_RATIO):
         reason = f"sides differ by a factor of {found.size_ratio:.3g}, too much to resize all images to one size"
@@ -176,27 +192,52 @@ def _working_size(size: Choice, patch: Choice, found: Fingerprint) -> tuple[int,
     raise AssertionError("the median size is a tuple")
 
 
-def _spacing(size: Choice, found: Fingerprint) -> Choice:
+def _spacing(size: Choice, found: Fingerprint, why: str) -> Choice:
+    """Return the median spacing of images that are not resampled to a spacing."""
     if found.spacing_mm is None:
-        return Choice(value=None, reason="the files have no spacing: distances are in pixels")
+        return Choice(value=None, reason=why)
     if isinstance(size.value, tuple):
         scale = (old / int(new) for old, new in zip(found.median_size, size.value, strict=True))
         spacing = tuple(round(mm * factor, 4) for mm, factor in zip(found.spacing_mm, scale, strict=True))
         return Choice(value=spacing, reason="median in mm, after resizing")
-    return Choice(value=tuple(round(mm, 4) for mm in found.spacing_mm), reason="median in mm; images are not resampled")
+    return Choice(value=tuple(round(mm, 4) for mm in found.spacing_mm), reason=f"median in mm; {why}")
 
 
-def _features(settings: Settings, found: Fingerprint, working: Sequence[int]) -> Choice:
+def _network(settings: Settings, found: Fingerprint, working: Sequence[int], spacing: Value) -> dict[str, Choice]:
+    """Return the features, and strides and kernels for anisotropic voxels."""
+    network = settings.network
+    follows = plans_geometry(settings) and isinstance(spacing, tuple)
+    steps = spacing if follows and isinstance(spacing, tuple) else (1,) * len(working)
+    features, levels = _features(settings, found, working, steps), len(network.features)
+    if isinstance(features.value, tuple):
+        levels = len(features.value)
+    geometry = unet_geometry(steps, levels)
+    if geometry is None:
+        return {"features": features}
+    ratio = max(steps) / min(steps)
+    reasons = f"voxels are {ratio:.3g} times as long as wide", "no kernel across the coarse axis until then"
+    values = zip(("strides", "kernels"), geometry, reasons, strict=True)
+    return {"features": features} | {
+        name: Choice(value=",".join(map(_times, value)), reason=reason) for name, value, reason in values
+    }
+
+
+def _features(settings: Settings, found: Fingerprint, working: Sequence[int], spacing: Sequence[float]) -> Choice:
     network = settings.network
     if network.name != UNET or settings.preset != "hebbseg" or "features" in network.model_fields_set:
         return Choice(value=network.features, reason=GIVEN, given=True)
     longest = max(working)
-    sides = [side for side in working if found.spatial_dims == 2 or side * THIN >= longest]
+    thick = [found.spatial_dims == 2 or side * THIN >= longest for side in working]
     levels = len(network.features)
+
+    def too_deep() -> bool:
+        sides = zip(working, factors(spacing, levels), thick, strict=True)
+        return any(side < DEEPEST * n for side, n, limits in sides if limits)
+
     # Stage 1 must keep a level to train.
-    while levels > 2 and min(sides) < DEEPEST * 2 ** (levels - 1) and settings.pretrain.layers(levels - 1) != ():
+    while levels > 2 and too_deep() and settings.pretrain.layers(levels - 1) != ():
         levels -= 1
-    deepest = _times([-(-side // 2 ** (levels - 1)) for side in working])
+    deepest = _times([-(-side // n) for side, n in zip(working, factors(spacing, levels), strict=True)])
     cut = f"{levels} of {len(network.features)} levels" if levels < len(network.features) else f"{levels} levels"
     return Choice(value=network.features[:levels], reason=f"{cut}: the deepest feature map has {deepest} pixels")
 

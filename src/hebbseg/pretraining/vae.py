@@ -91,11 +91,11 @@ class VariationalAutoEncoder(nn.Module):
         return mean, log_variance.clamp(-10, 10)  # prevents overflow
 
     def decode(self, z: Tensor) -> Tensor:
-        """Return the image (B, C, *S) of z (B, Z, *s); S is s doubled once per level."""
+        """Return the image (B, C, *S) of z (B, Z, *s); S is s times the strides of all levels."""
         count, deepest = len(z), z.shape[2:]
-        levels = len(self.network.features_per_level) - 1
-        skips = [
-            z.new_zeros(count, features, *(n * 2 ** (levels - level) for n in deepest))
-            for level, features in enumerate(self.network.features_per_level[:-1])
-        ]
+        skips: list[Tensor] = []
+        size = tuple(deepest)
+        for features, stride in zip(self.network.features_per_level[-2::-1], self.network.strides[::-1], strict=True):
+            size = tuple(n * step for n, step in zip(size, stride, strict=True))
+            skips.insert(0, z.new_zeros(count, features, *size))
         return self.new["image"](self.network.decoder([*skips, self.new["decode"](z)])[-1])

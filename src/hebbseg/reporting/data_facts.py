@@ -12,7 +12,7 @@ SIZES_FROM = 5  # images
 
 def source_of(run: RunResult) -> Source:
     """Open the data of a run as the run did."""
-    names = ("label_map", "group", "mask_threshold", "instances", "ignore", "images", "masks")
+    names = ("label_map", "group", "mask_threshold", "instances", "ignore", "images", "masks", "level")
     options = {name: run.settings.get(name) for name in names}
     return open_source(run.settings["data"], **{name: value for name, value in options.items() if value is not None})
 

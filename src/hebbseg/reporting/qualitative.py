@@ -77,7 +77,7 @@ def _predict(source: Source, runs: dict[str, RunResult]) -> list[_Shown]:
         case = known[name]
         image = source.image(case)
         predictions = {
-            regime: predictor.probabilities_of_channels(predictor.as_channels(image)).argmax(0).numpy()
+            regime: predictor.probabilities_of_channels(predictor.as_channels(image), case.spacing_mm).argmax(0).numpy()
             for regime, predictor in predictors.items()
         }
         shown.append(_Shown(case=case, image=image, target=source.mask(case), predictions=predictions))

@@ -32,6 +32,7 @@ from hebbseg.pretraining.pretext_images import PretextImages
 from hebbseg.runs.dataset import Dataset, for_all_axes
 from hebbseg.training.session import Session
 
+VIEW_PIXELS = 1024 * 1024  # of a large image
 MAX_CALIBRATION_BATCHES = 60  # for norm statistics
 
 
@@ -72,6 +73,7 @@ class RunContext:
             augment=self.augment if augment is None else make_augment(augment, self.source.spatial_dims),
             patch=self.patch,
             foreground=self.settings.data.patch_foreground,
+            background=self.settings.data.patch_background,
             prefetch=self.fabric.device.type != "cpu",
         )
 
@@ -80,6 +82,10 @@ class RunContext:
 
     def network_options(self, classes: int) -> dict[str, Any]:
         return network_options(self.settings, self.source, classes)
+
+    def _views(self, name: str) -> int:
+        """Return how often an image counts in an epoch of stage 1: once, a large one once per 1024 × 1024 pixels."""
+        return math.ceil(math.prod(self.store.shape(name)) / VIEW_PIXELS) if self.store.is_large(name) else 1
 
     def calibration(self) -> list[Tensor]:
         """Return every training image once, unaugmented, on the device; at most `MAX_CALIBRATION_BATCHES` batches."""
@@ -113,7 +119,8 @@ class RunContext:
             layers=layers,
             output=output,
             steps_per_epoch=min(
-                math.ceil(len(self.training.images) / batches.image_batch), settings.max_batches or sys.maxsize
+                math.ceil(sum(map(self._views, self.training.images)) / batches.image_batch),
+                settings.max_batches or sys.maxsize,
             ),
             options=check_init(settings.init, settings.init_options),
             session=session or Session(),
@@ -144,6 +151,7 @@ class RunContext:
             tta=self.settings.finetune.tta,
             blend=self.settings.data.window_blend,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
+            orientation=getattr(self.source, "orientation", None),
             borders=self.settings.data.borders,
         )
 
@@ -161,6 +169,8 @@ def network_options(settings: Settings, source: Source, classes: int) -> dict[st
     options = default_options(chosen.name, chosen.features)
     if chosen.name == UNET:
         options = {"features": list(chosen.features), "dropout": chosen.dropout, "norm": chosen.norm}
+        geometry = {"strides": chosen.strides, "kernels": chosen.kernels}
+        options |= {name: [list(axes) for axes in value] for name, value in geometry.items() if isinstance(value, tuple)}
     return {
         "name": chosen.name,
         "spatial_dims": source.spatial_dims,

@@ -40,6 +40,7 @@ def list_cases(settings: DataSettings) -> Source:
         ignore=settings.ignore,
         images=settings.images,
         masks=settings.masks,
+        level=settings.level or None,
     )
 
 
@@ -52,20 +53,29 @@ def decode_cases(
         masks: False opens no mask.
         originals: ids of the cases that may be tested in their original pixels: the store keeps their masks before resizing.
     """
-    size = None if settings.size == "native" else for_all_axes(settings.size, listed.spatial_dims)
+    preprocessing = preprocessing_of(listed, settings)
     store = CaseStore(
         source=listed,
-        preprocessing=Preprocessing.for_source(listed, size=size, normalize=settings.normalize),
+        preprocessing=preprocessing,
         images=[case.id for case in listed.cases],
         masks=[case.id for case in listed.cases if case.has_mask],
         borders=settings.borders,
         originals=originals,
+        in_parts=not preprocessing.resizes and settings.patch != "none",
     )
     if not isinstance(listed, FileSource):  # generated images need no check
         return Dataset(source=listed, store=store)
     total = len(listed.cases)
     count = iter(range(1, total + 1))
-    found = examine(listed, masks=masks, on_case=lambda: reporter.step("reading", next(count), total, {}), keep=store.keep)
+    if store.borders and store.large is not None:
+        raise HebbsegError("--borders: the objects of images of more than 4096x4096 pixels are not found. Remove --borders.")
+    found = examine(
+        listed,
+        masks=masks,
+        on_case=lambda: reporter.step("reading", next(count), total, {}),
+        keep=store.keep,
+        large=store.large,
+    )
     if found.fatal:
         raise HebbsegError("\n".join(str(problem) for problem in found.fatal[:5]))
     if found.problems:
@@ -78,6 +88,14 @@ def decode_cases(
         for problem in examples[:PROBLEMS_SHOWN]:
             reporter.say(f"  {problem}")
     return Dataset(source=listed.with_cases(found.usable), store=store)
+
+
+def preprocessing_of(source: Source, settings: DataSettings) -> Preprocessing:
+    size = None if settings.size == "native" else for_all_axes(settings.size, source.spatial_dims)
+    spacing = settings.spacing if isinstance(settings.spacing, tuple) else None
+    if spacing is not None and len(spacing) == 1:
+        spacing *= source.spatial_dims
+    return Preprocessing.for_source(source, size=size, normalize=settings.normalize, spacing=spacing)
 
 
 def open_dataset(settings: DataSettings, reporter: Reporter, *, originals: bool = False) -> Dataset:

@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass
 
 from hebbseg.config import AUTO_INIT, Settings
-from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.data.store import CaseStore
@@ -14,7 +13,7 @@ from hebbseg.planning.fingerprint import any_partly_annotated, spread
 from hebbseg.planning.plan import Plan
 from hebbseg.runs.budget import LEAST_UPDATES, STAGE1_SHARE
 from hebbseg.runs.context import RunContext
-from hebbseg.runs.dataset import Dataset, for_all_axes, list_cases
+from hebbseg.runs.dataset import Dataset, list_cases, preprocessing_of
 from hebbseg.runs.planned import plan_run
 from hebbseg.runs.preflight import check_listed, check_planned, check_settings, require_classes
 from hebbseg.runs.timing import few_cases, time_stage1, time_test, time_update
@@ -90,10 +89,9 @@ def estimate(settings: Settings, *, measure: bool = True) -> Estimate:
         settings = settings.changed(method=method, method_options=options)
     time = None
     if measure and split.training.labelled:
-        size = None if settings.data.size == "native" else for_all_axes(settings.data.size, source.spatial_dims)
         store = CaseStore(
             source=source,
-            preprocessing=Preprocessing.for_source(source, size=size, normalize=settings.data.normalize),
+            preprocessing=preprocessing_of(source, settings.data),
             images=split.training.images,
             masks=split.training.labelled,
         )

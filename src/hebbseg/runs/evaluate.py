@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from shlex import quote
@@ -12,18 +12,17 @@ import numpy as np
 
 from hebbseg.atomic_files import refuse_unwritable, write_json
 from hebbseg.data.cases import Case, ClassInfo, Problem, Source
-from hebbseg.data.io.image_file import Axes, Header
 from hebbseg.data.labels.objects import IGNORE_VALUE, has_ignore_value
 from hebbseg.data.progress import Reporter, counted
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.evaluation.evaluate import Grid, evaluate
-from hebbseg.inference.large_tiff import classes_of_large, is_large
 from hebbseg.inference.objects import ObjectOptions
 from hebbseg.inference.predictor import Predictor
 from hebbseg.runs.evaluate_objects import TABLE, measure_objects
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.large_cases import measure_large
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.provenance import describe_overlap
 
@@ -59,7 +58,7 @@ def chosen_cases(source: Source, *, split: Path | None = None, subset: str | Non
 
 
 def fitting_source(source: Source, segmenter: Predictor, *, masks: bool = True) -> Source:
-    """Return the source with the model's axis order and channels. Raises if its dimensions or classes differ.
+    """Return the source with the model's axis order, orientation and channels. Raises if its dimensions or classes differ.
 
     Args:
         masks: False does not compare the classes, which can open every mask.
@@ -70,7 +69,7 @@ def fitting_source(source: Source, segmenter: Predictor, *, masks: bool = True) 
     if masks:
         _check_classes(source.classes, segmenter.classes, source.name)
     if isinstance(source, FileSource) and "stored" not in (source.axes, segmenter.axes):
-        source = _turned(source, segmenter.axes)
+        source = source.in_grid(segmenter.axes, segmenter.orientation)
     return source if source.channels == segmenter.in_channels else _OtherChannels(source, segmenter)
 
 
@@ -131,7 +130,7 @@ def measure(
         source,
         cases,
         grid=grid,
-        classes_of=lambda case: _streamed(segmenter, source, case),
+        in_parts=partial(measure_large, segmenter, source),
         look=look,
         report=lambda done, total: reporter.step("evaluate", done, total, {}),
     )
@@ -143,24 +142,6 @@ def measure(
     draw_cases(source, worst, folder / "worst.png", "Worst cases")
     write_json(folder / "summary.json", summary)
     return summary
-
-
-def _streamed(segmenter: Predictor, source: Source, case: Case) -> np.ndarray | None:
-    """Return the class indices of an image that `hebbseg predict` would stream; None for all others."""
-    if not isinstance(source, FileSource) or len(case.image) != 1 or not is_large(case.image[0], [segmenter]):
-        return None
-    return classes_of_large(segmenter, case.image[0])
-
-
-def _turned(source: FileSource, axes: Axes) -> FileSource:
-    """Return the source with arrays and spacings in this order of axes."""
-    if source.axes == axes:
-        return source
-    turned = FileSource(name=source.name, root=source.root, cases=source.cases, problems=source.problems, masks=source.masks)
-    turned.axes = axes
-    spacings = {id: header.spacing_mm for id, header in turned.headers.items() if isinstance(header, Header)}
-    turned.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in source.cases)
-    return turned
 
 
 def _check_classes(data: Sequence[ClassInfo], model: Sequence[ClassInfo], name: str) -> None:
@@ -207,6 +188,7 @@ class _OtherChannels:
         self.spatial_dims = source.spatial_dims
         self.classes = source.classes
         self.rule = getattr(source, "rule", None)
+        self.axes, self.orientation = getattr(source, "axes", None), getattr(source, "orientation", None)
 
     def image(self, case: Case) -> np.ndarray:
         return self._segmenter.as_channels(self._source.image(case))

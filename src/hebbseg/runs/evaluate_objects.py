@@ -33,7 +33,7 @@ def measure_objects(
     for done, name in enumerate(ids, start=1):
         case = cases[name]
         spacing = case.spacing_mm
-        probabilities = predictor.probabilities_of_channels(source.image(case)).numpy()
+        probabilities = predictor.probabilities_of_channels(source.image(case), spacing).numpy()
         predicted = find_objects(probabilities, options, borders=segmenter.borders, spacing=spacing)
         target, annotated = objects_of(source, case)
         kinds.add(annotated)

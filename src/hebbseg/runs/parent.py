@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hebbseg.config import FLAT_NAMES, Settings
 from hebbseg.data.cases import ClassInfo, Source
 from hebbseg.data.progress import Reporter
+from hebbseg.data.sources.files import FileSource
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.model_description import ModelDescription
 from hebbseg.networks.factory import MONAI, UNET, build_network, declared_shapes
@@ -47,9 +48,11 @@ def continued_options(given: Mapping[str, Any]) -> dict[str, Any]:
     described = ModelDescription.of(load_model(folder / MODEL)[1], trust=True)
     network = {option: stored[option] for option, (section, _, _) in FLAT_NAMES.items() if section == "network"}
     if name == UNET:
+        network |= {"strides": "none", "kernels": "none"}  # of a model that does not name them
         network |= {option: value for option, value in described.network["options"].items() if option in network}
     network |= {
         "size": "native" if described.preprocessing["size"] is None else list(described.preprocessing["size"]),
+        "spacing": "native" if described.preprocessing["spacing"] is None else list(described.preprocessing["spacing"]),
         "normalize": described.preprocessing["normalize"],
         "patch": "none" if described.window is None else list(described.window),
     }
@@ -91,6 +94,14 @@ def weights_of_parent(settings: Settings, source: Source, reporter: Reporter) ->
         return network.to(context.fabric.device), Initialized()
 
     return initialize
+
+
+def in_grid_of_parent(settings: Settings, source: Source) -> Source:
+    """Return the source with the order of axes and the orientation of the earlier run, if the run continues one."""
+    if settings.pretrain.from_run is None or not isinstance(source, FileSource):
+        return source
+    described = ModelDescription.of(load_model(Path(settings.pretrain.from_run) / MODEL)[1], trust=True)
+    return source if "stored" in (source.axes, described.axes) else source.in_grid(described.axes, described.orientation)
 
 
 def match_classes(old: Sequence[ClassInfo], new: Sequence[ClassInfo], *, run: str, data: str) -> dict[int, int]:

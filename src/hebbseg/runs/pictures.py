@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from hebbseg.data.cases import IGNORE, Source
+from hebbseg.data.large import is_large_case, small_case
 from hebbseg.data.resampling import resized_mask
+from hebbseg.data.sources.files import FileSource
 from hebbseg.evaluation.metrics import mean_dice
 from hebbseg.reporting.plots.figures import draw_grid
 from hebbseg.reporting.plots.overlay import overlay
@@ -47,7 +49,11 @@ def draw_cases(source: Source, chosen: Sequence[Shown], path: Path, title: str) 
 def drawn(source: Source, one: Shown) -> np.ndarray:
     """Return the image of a case with the contours of prediction and target, (height, width, 3) uint8."""
     case = next(case for case in source.cases if case.id == one.case)
-    image = source.image(case)  # (C, *S)
+    if is_large_case(source, case):
+        assert isinstance(source, FileSource)
+        image = small_case(source, case, 4 * LONGER_SIDE, mask=False)[0]
+    else:
+        image = source.image(case)  # (C, *S)
     size = _display_size(image.shape[1:])
     prediction, target = (_resized_classes(mask, size, len(source.classes)) for mask in (one.prediction, one.target))
     spacing = case.spacing_mm if len(size) == 3 else None

@@ -25,7 +25,7 @@ def plan_run(settings: Settings, source: Source, split: Split, *, masks: bool = 
         masks: False opens no mask.
     """
     data = settings.data
-    open_size = data.size == "auto" and not isinstance(data.patch, tuple)
+    open_size = data.size == "auto" and not isinstance(data.patch, tuple) and not isinstance(data.spacing, tuple)
     found = take_fingerprint(source, split.training, test=len(split.test), masks=masks, sizes=open_size)
     accelerator = settings.hardware.accelerator
     precision = resolved_precision(settings.finetune.precision, accelerator)
@@ -48,9 +48,10 @@ def planned(
         return filling(plan_run(settings, source, split, masks=masks), source)
     if dataset.plan is not None:
         return filling(dataset.plan, source)
-    size = dataset.store.preprocessing.size or "native"
-    plan = plan_run(settings.changed(size=size), source, split, masks=masks)
-    return lambda chosen: plan.applied_to(chosen.changed(size=size)), plan
+    kept = dataset.store.preprocessing
+    grid = {"size": kept.size or "native", "spacing": kept.spacing or "native"}
+    plan = plan_run(settings.changed(**grid), source, split, masks=masks)
+    return lambda chosen: plan.applied_to(chosen.changed(**grid)), plan
 
 
 def filling(plan: Plan | None, source: Source) -> tuple[Fill, Plan | None]:

@@ -21,6 +21,7 @@ from hebbseg.pretraining.initializers import check_init, check_weights, is_initi
 from hebbseg.pretraining.pretext import check_pretext
 from hebbseg.runs.context import network_options
 from hebbseg.runs.dataset import Dataset, draw_split, for_all_axes
+from hebbseg.runs.true_space import check_resampled, check_spacing
 from hebbseg.training.tensorboard import require_tensorboard
 
 ANY_SIZE = (61, 47, 37)  # stands for images that are neither resized nor cropped: odd sides, as some will have
@@ -47,7 +48,8 @@ def check_network(settings: Settings) -> None:
             raise HebbsegError("network_options: the UNet has none. Set features, norm or dropout instead.")
         return
     find_factory(chosen.name)
-    unread = {"norm": "network_options", "dropout": "network_options", "part": "layers", "levels": "layers"}
+    unread = dict.fromkeys(("norm", "dropout", "strides", "kernels"), "network_options")
+    unread |= {"part": "layers", "levels": "layers"}
     if not default_options(chosen.name, chosen.features):
         unread["features"] = "network_options"
     given = settings.flat()
@@ -103,10 +105,11 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
         labelled: the run needs labelled training images.
     """
     dims = source.spatial_dims
-    for name, sides in (("size", settings.data.size), ("patch", settings.data.patch)):
+    check_spacing(settings.data)
+    for name, sides in (("size", settings.data.size), ("spacing", settings.data.spacing), ("patch", settings.data.patch)):
         if isinstance(sides, tuple) and len(sides) not in (1, dims):
             raise HebbsegError(
-                f"{name}={'x'.join(map(str, sides))}: {len(sides)} numbers, but the images of {source.name} are {dims}D. "
+                f"{name}={','.join(map(str, sides))}: {len(sides)} numbers, but the images of {source.name} are {dims}D. "
                 f"Give {dims} numbers, or one for all axes."
             )
     try:
@@ -125,7 +128,8 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
 
 
 def check_planned(settings: Settings, source: Source) -> None:
-    """Check that the network fits the planned size, and initial weights the network."""
+    """Check that the network fits the planned size, initial weights the network, and resampled images the limits."""
+    check_resampled(settings.data, source)
     if settings.network.name != UNET:
         _check_forward(settings, source)
     else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from hebbseg.runs.context import RunContext
 from hebbseg.runs.dataset import Dataset, decode_cases, describe_split, list_cases
 from hebbseg.runs.examples import Examples
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.large_cases import measure_large
 from hebbseg.runs.lock import exclusive
-from hebbseg.runs.parent import weights_of_parent
+from hebbseg.runs.parent import in_grid_of_parent, weights_of_parent
 from hebbseg.runs.pictures import Shown, draw_cases, shown
 from hebbseg.runs.planned import describe_plan, planned
 from hebbseg.runs.preflight import (
@@ -143,7 +145,7 @@ def _data(
 ) -> tuple[Dataset, Split, Plan | None, Callable[[Settings], Settings]]:
     """Return the cases, decoded once at the planned size, their split, the plan, and what replaces ``auto`` by its values."""
     if dataset is None:
-        listed = list_cases(settings.data)
+        listed = in_grid_of_parent(settings, list_cases(settings.data))
         check_listed(settings, listed, labelled=masks)
         split = draw_selected_split(settings, listed, reporter)
         fill, plan = planned(settings, listed, split, folder, masks=masks)
@@ -244,6 +246,7 @@ def _test(
         split.test,
         store=dataset.store.restricted_to(dataset.source, images=split.test, masks=split.test),
         grid=grid,
+        in_parts=partial(measure_large, predictor, dataset.source),
         look=look,
         report=report,
     )

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.formats import read_labels
+from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.export import onnx_file
 from hebbseg.inference.export.bioimageio import processed
 from hebbseg.inference.export.formats import export_model, find_format
 from hebbseg.inference.predictor import Predictor
+from hebbseg.networks.unet import UNet
 from hebbseg.segmenter import Segmenter
 from tests.data.trees import picture, save
 from tests.tiny import TWO_CLASSES, command, tiny_segmenter
@@ -48,6 +50,36 @@ def test_onnx_and_torchscript_give_the_probabilities_of_pytorch(tmp_path: Path, 
         assert np.allclose(onnx_run(tmp_path / "m.onnx", image), wanted, atol=1e-5)
         with torch.no_grad():
             assert np.allclose(script(image).numpy(), wanted, atol=1e-5)
+
+
+def test_a_resampling_anisotropic_model_is_exported_with_its_steps(tmp_path: Path):
+    geometry = {"strides": [[2, 2, 1]], "kernels": [[3, 3, 1], [3, 3, 3]]}
+    shape = {"spatial_dims": 3, "in_channels": 1, "out_channels": 2, "features": [4, 8], "norm": "instance", **geometry}
+    segmenter = Segmenter(
+        network=UNet(**shape, seed=0).eval(),
+        network_options=shape,
+        preprocessing=Preprocessing(size=None, normalize="zscore", spacing=(0.5, 0.5, 3.0)),
+        classes=TWO_CLASSES,
+        axes="xyz",
+        orientation="LPS",
+    )
+    export_model(segmenter, tmp_path / "m.onnx")
+    export_model(segmenter, tmp_path / "m.pt")
+    image = torch.randn(1, 1, 9, 14, 5, generator=torch.Generator().manual_seed(0))
+    wanted = expected(segmenter, image)
+    assert np.allclose(onnx_run(tmp_path / "m.onnx", image), wanted, atol=1e-5)
+    with torch.no_grad():
+        assert np.allclose(torch.jit.load(str(tmp_path / "m.pt"))(image).numpy(), wanted, atol=1e-5)
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    steps = " ".join(json.loads(session.get_modelmeta().custom_metadata_map["hebbseg"])["export"]["steps"])
+    assert "orientation LPS" in steps and "Resample it to 0.5×0.5×3 mm" in steps and "size of the image" in steps
+    loaded, volume = Segmenter.load(tmp_path / "m.onnx"), image[0].numpy()
+    given = {"spacing": (1.0, 0.5, 2.0)}
+    ours, theirs = (model.probabilities_of_channels(volume, **given) for model in (loaded, segmenter))
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    segmenter.save(tmp_path / "m.safetensors")
+    again = Segmenter.load(tmp_path / "m.safetensors").probabilities_of_channels(volume, **given)
+    assert torch.equal(again, theirs)
 
 
 def test_files_describe_preprocessing_and_classes(tmp_path: Path):

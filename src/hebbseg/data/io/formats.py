@@ -5,11 +5,12 @@ MetaImage and DICOM (z, y, x); NumPy and HDF5 as stored. ``spacing_mm`` has the 
 has another axis order than its image (a NIfTI mask of a PNG image) is transposed.
 
 Dimension: PNG, JPEG, BMP and GIF are 2D; TIFF is a volume if it has several pages; NIfTI, NRRD, MetaImage and DICOM are
-2D if their third axis has length one; for arrays see `hebbseg.data.io.arrays`.
+2D if their third axis has length one; for arrays see `hebbseg.data.io.arrays`. OME-Zarr images, which are folders, are 2D.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TypeVar, cast
@@ -19,8 +20,19 @@ import numpy as np
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.dicom_elements import has_signature
-from hebbseg.data.io.image_file import Axes, FileType, Header, Image, RawMask
+from hebbseg.data.io.image_file import (
+    Axes,
+    FileType,
+    Header,
+    Image,
+    Level,
+    MappedLabels,
+    RawMask,
+    ReadPart,
+    checked_level,
+)
 from hebbseg.data.io.limits import EXPORT_AGAIN, check_header, check_image
+from hebbseg.data.io.tiles import part_of
 from hebbseg.errors import HebbsegError, explaining
 
 # Suffix → module of hebbseg.data.io, imported on first use.
@@ -30,7 +42,13 @@ FORMATS: dict[str, str] = {
     **dict.fromkeys((".nii", ".nii.gz"), "nifti"),
     **dict.fromkeys((".nrrd", ".nhdr", ".mha", ".mhd", ".dcm", ".ima"), "itk"),
     **dict.fromkeys((".npy", ".npz", ".h5", ".hdf5"), "arrays"),
+    **{".zarr": "ome_zarr", ".ome.zarr": "ome_zarr"},
 }
+
+FOLDERS = (".zarr", ".ome.zarr")  # formats whose images are folders
+
+# Modules of formats with parts and pyramids → module that reads the parts.
+_PARTS = {"tiff": "hebbseg.data.io.tiff_map", "ome_zarr": "hebbseg.data.io.ome_zarr"}
 
 # Image format → mask format, for formats that are lossy, cannot store masks, or consist of two files.
 MASK_SUFFIX: dict[str, str] = {
@@ -61,19 +79,77 @@ def axes_of(path: str | Path) -> Axes:
     return "xyz" if kind == "nifti" else "stored" if kind == "arrays" else "zyx"
 
 
-def read_header(path: str | Path) -> Header:
+def read_header(path: str | Path, level: int = 0) -> Header:
     """Return channels, size and spacing, without decoding pixels if the format allows."""
-    return _read(path, lambda kind, file: check_header(file, kind.read_header(file)))
+    return _read(path, lambda kind, file: check_header(file, kind.read_header(file, **_at(kind, file, level))))
 
 
-def read_image(path: str | Path) -> Image:
-    """Read an image (a file, or the folder of a DICOM series), channels first, in its own data type."""
-    return _read(path, lambda kind, file: check_image(file, kind.read_image(file)))
+def read_image(path: str | Path, level: int = 0) -> Image:
+    """Read an image (a file, or the folder of a DICOM series), channels first, in its own data type.
+
+    Args:
+        path: the file.
+        level: of OME-TIFF and OME-Zarr pyramids; 0 is the largest.
+    """
+    return _read(path, lambda kind, file: check_image(file, kind.read_image(file, **_at(kind, file, level))))
 
 
-def read_labels(path: str | Path) -> RawMask:
-    """Read a mask with the values of its file; `hebbseg.data.labels.masks` converts them to class indices."""
-    return _read(path, lambda kind, file: kind.read_labels(file))
+def read_labels(path: str | Path, level: int = 0) -> RawMask:
+    """Read a mask with the values of its file; `hebbseg.data.labels.masks` converts them to class indices.
+
+    A mask without a pyramid is read whatever the level.
+    """
+    return _read(path, lambda kind, file: kind.read_labels(file, **_at(kind, file, level, mask=True)))
+
+
+def has_parts(path: str | Path) -> bool:
+    """Return whether images of this format can be read in parts, from the name of the file."""
+    return FORMATS.get(suffix_of(path)) in _PARTS
+
+
+def map_image(path: str | Path, level: int = 0) -> Image | None:
+    """Return a 2D image like `read_image`, but read in parts when it is indexed; None if its format or type has no parts."""
+
+    def mapped(kind: FileType, file: Path) -> Image | None:
+        found: Image | None = import_module(_PARTS[_kind(file)]).map_picture(file, level)
+        if found is not None:
+            check_header(file, Header(channels=found.array.shape[0], shape=found.shape, spacing_mm=found.spacing_mm))
+        return found
+
+    return _read(path, mapped) if _PARTS.get(_kind(Path(path))) else None
+
+
+def map_labels(path: str | Path, level: int = 0) -> MappedLabels | None:
+    """Return a 2D mask like `read_labels`, but part by part; None if its format or type has no parts."""
+
+    def mapped(kind: FileType, file: Path) -> MappedLabels | None:
+        found: MappedLabels | None = import_module(_PARTS[_kind(file)]).map_labels(file, **_at(kind, file, level, mask=True))
+        return found
+
+    return _read(path, mapped) if _PARTS.get(_kind(Path(path))) else None
+
+
+def pyramid_levels(path: str | Path) -> list[Level]:
+    """Return the size and spacing of each level of a pyramid; one level for formats and files without one."""
+
+    def found(kind: FileType, file: Path) -> list[Level]:
+        if _kind(file) in _PARTS:
+            levels: list[Level] = kind.levels(file)  # type: ignore[attr-defined]
+            return levels
+        header = kind.read_header(file)
+        return [Level(shape=header.shape, spacing_mm=header.spacing_mm)]
+
+    return _read(path, found)
+
+
+def _at(kind: FileType, path: Path, level: int, *, mask: bool = False) -> dict[str, int]:
+    """Return the keywords of `FileType` functions that read this level."""
+    if level == 0:
+        return {}
+    sizes = [each.shape for each in pyramid_levels(path)]
+    if mask and len(sizes) == 1:
+        return {}
+    return {"level": checked_level(path, level, sizes)}
 
 
 def mask_suffix(path: str | Path) -> str:
@@ -101,10 +177,21 @@ def write_mask(path: str | Path, indices: np.ndarray, like: Image, classes: Sequ
         raise HebbsegError(f"{path}: class index {indices.max()} found, but there are only {len(classes)} classes.")
     suffix = mask_suffix(like.path)
     target = path.with_name(stem_of(path) + suffix)
+    if isinstance(like.geometry, dict) and like.geometry.get("pyramid"):
+        write_mask_parts(target, partial(part_of, indices), like, classes)
+        return target
     kind = _module(FORMATS[suffix_of(like.path)] if suffix_of(like.path) else "itk")
+    if suffix in FOLDERS:
+        kind.write_mask(target, indices, like, classes)
+        return target
     with replacing(target) as temporary:
         kind.write_mask(temporary, indices, like, classes)
     return target
+
+
+def write_mask_parts(path: Path, read: ReadPart, like: Image, classes: Sequence[ClassInfo]) -> None:
+    """Write a mask like `write_mask`, part by part, for an image from `map_image`."""
+    import_module(_PARTS[_kind(like.path)]).write_mask_in_tiles(path, like.shape, read, like, classes)
 
 
 def match_axes(array: np.ndarray, axes: Axes, wanted: Axes, dims: int) -> np.ndarray:
@@ -120,7 +207,7 @@ def _module(name: str) -> FileType:
 
 def _read(path: str | Path, action: Callable[[FileType, Path], T]) -> T:
     path = Path(path)
-    with _explained(path):
+    with explained(path):
         return action(_module(_kind(path)), path)
 
 
@@ -139,7 +226,7 @@ def is_dicom(path: Path) -> bool:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Convert any exception of a decoder to a `DataError`."""
     if not path.exists():
         raise DataError(path, "no such file", "Check the path. If the file was moved, restart the command.")

@@ -1,6 +1,6 @@
 """Headers, images and raw masks, as read from all file formats."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -18,8 +18,9 @@ Axes = Literal["zyx", "xyz", "stored"]
 class Header:
     """Properties of an image that do not require decoding. ``shape`` is spatial, in the order of ``axes``.
 
-    ``affine`` (NIfTI, ITK) maps x, y, z indices to millimeters (RAS+), flattened row by row. ``opacity`` marks an alpha
-    channel, which is ignored and not counted in ``channels``.
+    ``affine`` (NIfTI, ITK) maps x, y, z indices to millimeters (RAS+), flattened row by row. ``orientation`` is that of the
+    file (see `hebbseg.data.io.orientation`), None if the file does not state it. ``opacity`` marks an alpha channel, which is
+    ignored and not counted in ``channels``.
     """
 
     channels: int
@@ -28,6 +29,20 @@ class Header:
     axes: Axes = "zyx"
     opacity: bool = False
     affine: tuple[float, ...] | None = None
+    orientation: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """One level of a pyramid: its spatial size, and the distance of its pixels if it is known."""
+
+    shape: tuple[int, ...]
+    spacing_mm: tuple[float, ...] | None = None
+
+    def __str__(self) -> str:
+        """Return ``"5000×4000, 0.5 µm"``: height, width and distance of the columns."""
+        size = "×".join(map(str, self.shape))
+        return size if self.spacing_mm is None else f"{size}, {1000 * self.spacing_mm[-1]:.4g} µm"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +57,7 @@ class Image:
     spacing_mm: tuple[float, ...] | None = None
     axes: Axes = "zyx"
     geometry: Any = None
+    orientation: str | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,16 +92,32 @@ class RawMask:
         return cls(values=values, colour=colour, axes=axes, lossy=lossy)
 
 
+Place = slice | np.ndarray  # of rows or columns: a slice, or their numbers
+ReadPart = Callable[[Place, Place], np.ndarray]
+"""(rows, columns) → that part of an image."""
+
+MappedLabels = tuple[Any, Callable[[np.ndarray], RawMask]]
+"""A mask that is read in parts: an array (C, H, W) that can be sliced, and what makes a `RawMask` of a part (C, h, w)."""
+
+
 class FileType(Protocol):
-    """The functions of every format module of `hebbseg.data.io`."""
+    """The functions of every format module of `hebbseg.data.io`; only those of formats with pyramids take ``level``."""
 
-    def read_header(self, path: Path) -> Header: ...
+    def read_header(self, path: Path, **level: int) -> Header: ...
 
-    def read_image(self, path: Path) -> Image: ...
+    def read_image(self, path: Path, **level: int) -> Image: ...
 
-    def read_labels(self, path: Path) -> RawMask: ...
+    def read_labels(self, path: Path, **level: int) -> RawMask: ...
 
     def write_mask(self, path: Path, indices: np.ndarray, like: Image, classes: Sequence[ClassInfo]) -> None: ...
+
+
+def checked_level(path: Path, level: int, shapes: Sequence[Sequence[int]]) -> int:
+    """Return the level of a pyramid whose levels have these sizes; raise if there is no such level."""
+    if 0 <= level < len(shapes):
+        return level
+    found = ", ".join(f"{number} ({'×'.join(map(str, shape))})" for number, shape in enumerate(shapes))
+    raise DataError(path, f"has no pyramid level {level}; its levels are {found}", "Pass --level with one of these numbers.")
 
 
 def grey_or_colour(values: np.ndarray) -> tuple[np.ndarray, bool]:

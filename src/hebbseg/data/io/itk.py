@@ -16,6 +16,7 @@ from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.dicom_elements import check_dicom, has_signature
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_values
 from hebbseg.data.io.limits import check_declared
+from hebbseg.data.io.orientation import orientation_of
 from hebbseg.data.io.text_headers import check_meta_image, check_nrrd
 
 _CHECKS = {
@@ -51,30 +52,48 @@ def read_header(path: Path) -> Header:
             shape=(len(files), *size[:2][::-1]),
             spacing_mm=spacing[::-1],
             affine=_affine(reader, spacing),
+            orientation=orientation_of(_affine(reader, spacing)),
         )
     dims = _dims(size)
+    affine = _affine(reader, reader.GetSpacing()) if len(size) == 3 else None
     return Header(
         channels=reader.GetNumberOfComponents() * int(np.prod(size[3:], dtype=int)),
         shape=size[:dims][::-1],
         spacing_mm=_in_array_order(reader.GetSpacing(), dims),
-        affine=_affine(reader, reader.GetSpacing()) if len(size) == 3 else None,
+        affine=affine,
+        orientation=orientation_of(affine),
     )
 
 
 def read_image(path: Path) -> Image:
     image = _read(path)
     array = _channels_first(image)
-    geometry = ItkGeometry(
+    spacing = _in_array_order(image.GetSpacing(), array.ndim - 1)
+    return Image(
+        array=np.ascontiguousarray(array),
+        path=path,
+        spacing_mm=spacing,
+        geometry=geometry_of(image),
+        orientation=orientation(image),
+    )
+
+
+def read_volume(path: Path) -> Any | None:
+    """Return ITK's image of a volume; None if it has several components."""
+    image = _read(path)
+    return image if image.GetDimension() == 3 and image.GetNumberOfComponentsPerPixel() == 1 else None
+
+
+def orientation(image: Any) -> str | None:
+    return orientation_of(_affine(image, image.GetSpacing())) if image.GetDimension() == 3 else None
+
+
+def geometry_of(image: Any) -> ItkGeometry:
+    return ItkGeometry(
         size=image.GetSize()[:3],
         origin=image.GetOrigin()[:3],
         spacing=image.GetSpacing()[:3],
         direction=tuple(_direction(image)),
-    )
-    return Image(
-        array=np.ascontiguousarray(array),
-        path=path,
-        spacing_mm=_in_array_order(image.GetSpacing(), array.ndim - 1),
-        geometry=geometry,
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_values
 from hebbseg.data.io.limits import check_declared
+from hebbseg.data.io.orientation import orientation_of
 
 _MM_PER = {"meter": 1000.0, "micron": 1e-3}
 
@@ -32,8 +33,8 @@ def read_header(path: Path) -> Header:
     components = len(volume.header.get_data_dtype().names or "1")
     channels = int(np.prod(volume.shape[3:], dtype=int)) * components
     affine = tuple(float(part) for part in volume.affine.ravel())
-    spacing_mm = _spacing_mm(volume, len(shape))
-    return Header(channels=channels, shape=shape, spacing_mm=spacing_mm, axes="xyz", affine=affine)
+    found = spacing_mm(volume, len(shape))
+    return Header(channels=channels, shape=shape, spacing_mm=found, axes="xyz", affine=affine, orientation=orientation(volume))
 
 
 def read_image(path: Path) -> Image:
@@ -43,7 +44,12 @@ def read_image(path: Path) -> Image:
     array = np.moveaxis(values.reshape(*shape, -1), -1, 0)  # (X, Y[, Z], …) → (X, Y[, Z], C) → (C, X, Y[, Z])
     geometry = NiftiGeometry(kind=type(volume), affine=volume.affine, header=volume.header.copy(), shape=volume.shape[:3])
     return Image(
-        array=np.ascontiguousarray(array), path=path, spacing_mm=_spacing_mm(volume, len(shape)), axes="xyz", geometry=geometry
+        array=np.ascontiguousarray(array),
+        path=path,
+        spacing_mm=spacing_mm(volume, len(shape)),
+        axes="xyz",
+        geometry=geometry,
+        orientation=orientation(volume),
     )
 
 
@@ -85,7 +91,13 @@ def _values(volume: Any, path: Path) -> np.ndarray:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _spacing_mm(volume: Any, dims: int) -> tuple[float, ...] | None:
+def spacing_mm(volume: Any, dims: int) -> tuple[float, ...] | None:
     units = volume.header.get_xyzt_units()[0] if hasattr(volume.header, "get_xyzt_units") else "mm"
     spacing = tuple(float(zoom) * _MM_PER.get(units, 1.0) for zoom in volume.header.get_zooms()[:dims])
     return spacing if all(step != 0 for step in spacing) else None  # 0: unknown
+
+
+def orientation(volume: Any) -> str | None:
+    """Return the orientation; None if both transform codes are 0, as nibabel's affine is then a guess."""
+    stated = "qform_code" in volume.header and (int(volume.header["qform_code"]) or int(volume.header["sform_code"]))
+    return orientation_of(volume.affine) if stated else None

@@ -1,6 +1,7 @@
 """TIFF with tifffile: samples (RGB) and the ``C`` axis of ImageJ and OME files are channels.
 
-Any other axis longer than one is depth: a file of several pages is a volume (pages, rows, columns).
+Any other axis longer than one is depth: a file of several pages is a volume (pages, rows, columns). Files with a pyramid have
+further levels of smaller sizes; level 0 is the largest.
 """
 
 import re
@@ -12,7 +13,7 @@ import numpy as np
 import tifffile
 
 from hebbseg.data.cases import ClassInfo, DataError
-from hebbseg.data.io.image_file import Header, Image, RawMask, user_colours, user_values
+from hebbseg.data.io.image_file import Header, Image, Level, RawMask, checked_level, user_colours, user_values
 from hebbseg.data.io.limits import EXPORT_AGAIN, check_declared
 
 _MM_PER = {"m": 1000.0, "cm": 10.0, "mm": 1.0, "um": 1e-3, "µm": 1e-3, "μm": 1e-3, "micron": 1e-3, "nm": 1e-6}
@@ -25,9 +26,20 @@ def opened(path: Path) -> tifffile.TiffFile:
     return tifffile.TiffFile(path, _multifile=False)
 
 
-def read_header(path: Path) -> Header:
+def levels(path: Path) -> list[Level]:
+    """Return the size and spacing of each level of the pyramid; one level if there is no pyramid."""
     with opened(path) as file:
-        series = _only_series(file, path)
+        found = []
+        for number, series in enumerate(_only_series(file, path).levels):
+            _, spatial = _axes(series, path)
+            shape = tuple(series.shape[axis] for axis in spatial)
+            found.append(Level(shape=shape, spacing_mm=_spacing_mm(file, len(shape), number)))
+        return found
+
+
+def read_header(path: Path, level: int = 0) -> Header:
+    with opened(path) as file:
+        series = _only_series(file, path, level)
         channel, spatial = _axes(series, path)
         channels = int(np.prod([series.shape[axis] for axis in channel], dtype=int))
         opacity = channels > 1 and _has_opacity(series)
@@ -37,28 +49,28 @@ def read_header(path: Path) -> Header:
         return Header(
             channels=channels,
             shape=tuple(series.shape[axis] for axis in spatial),
-            spacing_mm=_spacing_mm(file, len(spatial)),
+            spacing_mm=_spacing_mm(file, len(spatial), level),
             opacity=opacity,
         )
 
 
-def read_image(path: Path) -> Image:
+def read_image(path: Path, level: int = 0) -> Image:
     with opened(path) as file:
-        array = _pixels(file, path)  # (C, *spatial)
+        array = _pixels(file, path, level)  # (C, *spatial)
         keyframe = file.series[0].keyframe
         if keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE and len(array) == 1:
             array = np.moveaxis(_palette(keyframe)[array[0]], -1, 0)  # (*spatial, 3) → (3, *spatial)
         return Image(
             array=np.ascontiguousarray(array),
             path=path,
-            spacing_mm=_spacing_mm(file, array.ndim - 1),
-            geometry=_resolution(file),
+            spacing_mm=_spacing_mm(file, array.ndim - 1, level),
+            geometry=_resolution(file, level),
         )
 
 
-def read_labels(path: Path) -> RawMask:
+def read_labels(path: Path, level: int = 0) -> RawMask:
     with opened(path) as file:
-        array = _pixels(file, path)
+        array = _pixels(file, path, level)
         keyframe = file.series[0].keyframe
         lossy = keyframe.compression in (tifffile.COMPRESSION.JPEG, tifffile.COMPRESSION.OJPEG)
         if len(array) == 1:
@@ -87,7 +99,7 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
         tifffile.imwrite(path, values, metadata=None, **options)
 
 
-def _only_series(file: tifffile.TiffFile, path: Path) -> Any:
+def _only_series(file: tifffile.TiffFile, path: Path, level: int = 0) -> Any:
     if len(file.series) != 1:
         shapes = ", ".join(str(series.shape) for series in file.series[:4])
         raise DataError(
@@ -96,7 +108,9 @@ def _only_series(file: tifffile.TiffFile, path: Path) -> Any:
     series = file.series[0]
     if series.keyframe.samplesperpixel < 1:
         raise DataError(path, f"{series.keyframe.samplesperpixel} channels", f"Channels must be positive. {EXPORT_AGAIN}")
-    return series
+    if level == 0:
+        return series
+    return series.levels[checked_level(path, level, [_plane(each) for each in series.levels])]
 
 
 def _axes(series: Any, path: Path) -> tuple[list[int], list[int]]:
@@ -111,9 +125,9 @@ def _axes(series: Any, path: Path) -> tuple[list[int], list[int]]:
     return channel, depth + plane
 
 
-def _pixels(file: tifffile.TiffFile, path: Path) -> np.ndarray:
+def _pixels(file: tifffile.TiffFile, path: Path, level: int = 0) -> np.ndarray:
     """Return (C, *spatial) without alpha; 1-bit becomes 0/255, and white-is-zero is inverted."""
-    series = _only_series(file, path)
+    series = _only_series(file, path, level)
     channel, spatial = _axes(series, path)
     shape = tuple(series.shape[axis] for axis in spatial)
     _check_size(series, path)
@@ -123,9 +137,14 @@ def _pixels(file: tifffile.TiffFile, path: Path) -> np.ndarray:
     pixels = pixels.transpose([*channel, *rest, *spatial]).reshape(-1, *shape)
     if len(pixels) > 1 and _has_opacity(series):
         pixels = pixels[:-1]
+    return _upright(pixels, series.keyframe)
+
+
+def _upright(pixels: np.ndarray, keyframe: Any) -> np.ndarray:
+    """Return 1-bit values as 0/255, and white-is-zero inverted."""
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * 255
-    if series.keyframe.photometric == tifffile.PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
+    if keyframe.photometric == tifffile.PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
         pixels = np.iinfo(pixels.dtype).max - pixels
     return pixels
 
@@ -147,19 +166,50 @@ def _palette(keyframe: Any) -> np.ndarray:
     return (np.asarray(keyframe.colormap).T >> 8).astype(np.uint8)  # (3, n) 16 bit → (n, 3) 8 bit
 
 
-def _resolution(file: tifffile.TiffFile) -> dict[str, Any]:
-    """Return what `write_mask` copies: the resolution tags and the metadata of ImageJ or OME."""
-    page = file.series[0].keyframe
+def _resolution(file: tifffile.TiffFile, level: int = 0) -> dict[str, Any]:
+    """Return what is copied to masks: the resolution tags, the metadata of ImageJ or OME, and the sizes of smaller levels."""
+    series = file.series[0]
+    page = series.keyframe
+    down, across = _shrinking(series, level)
     resolution = {}
     if "XResolution" in page.tags and "YResolution" in page.tags:
         resolution = {
-            "resolution": (page.tags["XResolution"].value, page.tags["YResolution"].value),
+            "resolution": (_divided(page.tags["XResolution"].value, across), _divided(page.tags["YResolution"].value, down)),
             "resolutionunit": page.tags["ResolutionUnit"].value if "ResolutionUnit" in page.tags else None,
         }
     imagej = file.imagej_metadata
     kept = {key: imagej[key] for key in ("spacing", "unit") if key in imagej} if imagej is not None else None
     ome = _ome_sizes(file.ome_metadata) if file.ome_metadata else None
-    return {"resolution": resolution, "imagej": kept, "ome": ome}
+    for axis, factor in (("X", across), ("Y", down)):
+        if ome is not None and f"PhysicalSize{axis}" in ome:
+            ome[f"PhysicalSize{axis}"] *= factor
+    smaller = [_plane(each) for each in series.levels[level + 1 :]]
+    return {"resolution": resolution, "imagej": kept, "ome": ome, "pyramid": smaller}
+
+
+def _plane(series: Any) -> tuple[int, int]:
+    return series.shape[series.axes.index("Y")], series.shape[series.axes.index("X")]
+
+
+def _shrinking(series: Any, level: int) -> tuple[float, float]:
+    """Return by which factors (rows, columns) a level is smaller than level 0."""
+    down, across = (_factor(full, side) for full, side in zip(_plane(series), _plane(series.levels[level]), strict=True))
+    return down, across
+
+
+def _factor(full: int, side: int) -> float:
+    """Return the factor between two sides, whole if the smaller side is rounded to a pixel."""
+    whole = round(full / side)
+    return whole if abs(full / whole - side) <= 1 else full / side
+
+
+def _divided(fraction: Any, factor: float) -> Any:
+    """Return a resolution, (numerator, denominator), at a smaller size."""
+    if factor == 1:
+        return fraction
+    if isinstance(factor, int) and fraction[1] * factor < 2**32:
+        return fraction[0], fraction[1] * factor
+    return fraction[0] / fraction[1] / factor if fraction[1] else fraction
 
 
 def _ome_sizes(xml: str) -> dict[str, Any]:
@@ -169,9 +219,9 @@ def _ome_sizes(xml: str) -> dict[str, Any]:
     return {**sizes, **units}
 
 
-def _spacing_mm(file: tifffile.TiffFile, dims: int) -> tuple[float, ...] | None:
+def _spacing_mm(file: tifffile.TiffFile, dims: int, level: int = 0) -> tuple[float, ...] | None:
     """Return the spacing of ([depth,] rows, columns) if the file has a unit; inches refer to printing and are ignored."""
-    facts = _resolution(file)
+    facts = _resolution(file, level)
     letters = "ZYX"[-dims:]
     if facts["ome"] is not None:
         sizes = [facts["ome"].get(f"PhysicalSize{axis}") for axis in letters]
@@ -182,7 +232,8 @@ def _spacing_mm(file: tifffile.TiffFile, dims: int) -> tuple[float, ...] | None:
     if not facts["resolution"]:
         return None
     in_plane = []
-    for numerator, denominator in reversed(facts["resolution"]["resolution"]):
+    for fraction in reversed(facts["resolution"]["resolution"]):
+        numerator, denominator = fraction if isinstance(fraction, tuple) else (fraction, 1)
         if not numerator or not denominator:
             return None
         in_plane.append(denominator / numerator)

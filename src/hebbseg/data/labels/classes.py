@@ -34,12 +34,14 @@ _OBJECTS = (
 )
 
 
-def find_rule(paths: Sequence[Path], options: MaskOptions, read: Callable[[Path], RawMask] = read_labels) -> MaskRule:
+def find_rule(
+    paths: Sequence[Path], options: MaskOptions, read: Callable[[Path], RawMask] = read_labels, level: int = 0
+) -> MaskRule:
     """Read all masks and return the rule for their values, with the problems found.
 
     Raises `DataError` if the masks are ambiguous: soft edges, non-integer values, or too many values.
     """
-    results = list(parallel_map(lambda path: summarize(path, read, options.ignore), paths))
+    results = list(parallel_map(lambda path: summarize(path, read, options.ignore, level), paths))
     summaries = [result for result in results if isinstance(result, MaskSummary)]
     failures = [result for result in results if isinstance(result, DataError)]
     if failures and not summaries:

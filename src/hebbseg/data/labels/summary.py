@@ -1,14 +1,17 @@
 """The values of a mask file, counted."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from skimage.measure import label
 
 from hebbseg.data.cases import DataError
+from hebbseg.data.io.formats import has_parts, map_labels, read_header
 from hebbseg.data.io.image_file import RawMask
+from hebbseg.data.io.tiles import bands, is_large_size
 from hebbseg.data.labels.label_map import Value
 from hebbseg.data.labels.masks import USE_THRESHOLD, pack_colours, unpack_colour
 from hebbseg.data.labels.objects import MaskValues
@@ -38,12 +41,41 @@ class MaskSummary:
         return MaskValues(values=tuple(sorted(v for v in self.counts if isinstance(v, int) and v > 0)), areas=self.areas)
 
 
-def summarize(path: Path, read: Callable[[Path], RawMask], ignore: Value | None) -> MaskSummary | DataError:
-    """Return the summary of a mask, or the error if it cannot be read (inspection reports it per case)."""
+def summarize(path: Path, read: Callable[[Path], RawMask], ignore: Value | None, level: int = 0) -> MaskSummary | DataError:
+    """Return the summary of a mask, or the error if it cannot be read (inspection reports it per case).
+
+    Masks of large images are read in bands of rows; their connected areas are not counted.
+    """
     try:
-        raw = read(path)
+        large = has_parts(path) and is_large_size(read_header(path))
+        mapped = map_labels(path, level) if large else None
+        if mapped is None:
+            return _summary(path, read(path), ignore)
+        array, raw = mapped
+        return _merged([_summary(path, raw(array[:, rows]), ignore, areas=False) for rows in bands(array)])
     except DataError as error:
         return error
+
+
+def _merged(parts: Sequence[MaskSummary]) -> MaskSummary:
+    """Return the summary of a mask that was read in parts."""
+    fraction = next((part.fraction for part in parts if part.fraction is not None), None)
+    counts: Counter[Value] = Counter()
+    colour = any(part.colour for part in parts)
+    for part in parts:
+        for value, n in part.counts.items():
+            counts[(value,) * 3 if colour and isinstance(value, int) else value] += n
+    return replace(
+        parts[0],
+        counts={} if fraction is not None else dict(counts),
+        colour=colour,
+        fraction=fraction,
+        palette={value: shown for part in parts for value, shown in part.palette.items()},
+        ignored=sum(part.ignored for part in parts),
+    )
+
+
+def _summary(path: Path, raw: RawMask, ignore: Value | None, *, areas: bool = True) -> MaskSummary:
     if raw.colour:
         keys, counts = np.unique(pack_colours(raw.values), return_counts=True)
         colours: dict[Value, int] = {unpack_colour(int(key)): int(n) for key, n in zip(keys, counts, strict=True)}
@@ -65,11 +97,11 @@ def summarize(path: Path, read: Callable[[Path], RawMask], ignore: Value | None)
         palette = {value: tuple(int(part) for part in raw.palette[value]) for value in numbers if isinstance(value, int)}
     ignored = as_number(ignore, palette)
     n = 0 if ignored is None else numbers.pop(ignored, 0)
-    areas = None
-    if not raw.lossy and sum(isinstance(value, int) and value > 0 for value in numbers) > 2:
+    drawn_areas = None
+    if areas and not raw.lossy and sum(isinstance(value, int) and value > 0 for value in numbers) > 2:
         drawn = raw.values.astype(np.int64)
-        areas = int(label(np.where(drawn == ignored, 0, drawn) if n else drawn, background=0).max())
-    return MaskSummary(path=path, counts=numbers, lossy=raw.lossy, palette=palette, areas=areas, ignored=n)
+        drawn_areas = int(label(np.where(drawn == ignored, 0, drawn) if n else drawn, background=0).max())
+    return MaskSummary(path=path, counts=numbers, lossy=raw.lossy, palette=palette, areas=drawn_areas, ignored=n)
 
 
 def as_number(value: Value | None, palette: Mapping[int, tuple[int, ...]]) -> int | None:

@@ -42,6 +42,7 @@ def open_source(
     images: str | None = None,
     masks: str | None = None,
     ignore: str | int | None = None,
+    level: int | None = None,
     **phantom_options: Any,
 ) -> Source:
     r"""Open a data set: a folder, a zip archive, a named data set such as ``glas:PATH`` (see `SOURCES`) or ``phantom:NAME``.
@@ -57,18 +58,19 @@ def open_source(
         instances: mask values number objects; every value above 0 is foreground.
         images: folder of the images in a plain folder, by name or path; default: recognized by its name.
         masks: folder of the masks in a plain folder, by name or path, or "none"; default: recognized by its name or content.
+        level: of pyramids (OME-TIFF, OME-Zarr); default: 0, the largest.
         ignore: value, or color such as ``"#808080"``, of pixels that are not annotated.
         phantom_options: options of ``phantom``.
     """
     name, place = _split(spec)
     if name == "phantom":
-        given = (group, label_map, mask_threshold, instances, images, None if masks == NO_MASKS else masks, ignore)
+        given = (group, label_map, mask_threshold, instances, images, None if masks == NO_MASKS else masks, ignore, level)
         if any(option is not None for option in given):
             raise HebbsegError(f"{str(spec)!r}: options for reading files do not apply to generated data. Remove them.")
         return _function(name)(place, **phantom_options)
     if phantom_options:
         option = next(iter(phantom_options))
-        allowed = ("label_map", "group", "mask_threshold", "instances", "images", "masks", "ignore")
+        allowed = ("label_map", "group", "mask_threshold", "instances", "images", "masks", "ignore", "level")
         raise HebbsegError(f"Unknown option {option!r} for data {str(spec)!r}. {did_you_mean(option, allowed)}")
     if label_map is not None and (mask_threshold is not None or instances):
         raise HebbsegError("--label-map cannot be combined with --mask-threshold or --instances. Use only one of them.")
@@ -94,7 +96,7 @@ def open_source(
                 f"--group {group}: {str(spec)!r} is not read from files and defines its own groups. Remove --group."
             )
         source.cases = tuple(with_groups(source.cases, group, source.root))
-    return source
+    return source.at_level(level) if level and isinstance(source, FileSource) else source
 
 
 def find_place(spec: str | Path) -> None:

@@ -4,19 +4,21 @@ from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from hebbseg.data.cases import IGNORE, Case, ClassInfo, DataError, Problem
-from hebbseg.data.io.formats import axes_of, match_axes, read_header, read_image, read_labels
+from hebbseg.data.io.formats import FORMATS, axes_of, match_axes, read_image, read_labels, suffix_of
 from hebbseg.data.io.image_file import Axes, Header, RawMask
+from hebbseg.data.io.orientation import header_to_grid, to_grid, values_to_grid
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.classes import find_rule
 from hebbseg.data.labels.instances import object_ids
 from hebbseg.data.labels.masks import MaskOptions, MaskRule, merged, to_indices, two_classes
-from hebbseg.data.sources.roles import MASK_ENDING
+from hebbseg.data.sources.headers import common_orientation, read_case_header
+from hebbseg.data.sources.roles import in_own_folder
 from hebbseg.errors import HebbsegError, printable
 
 LABELS_KEPT_BYTES = 2**30
@@ -26,7 +28,8 @@ class FileSource:
     """A data source whose images and masks are files. Only `mask` and `classes` open mask files.
 
     All images have the same number of channels: alpha channels are ignored, and grayscale images are repeated to three
-    channels if others are in color. If formats differ in the order of axes (as NIfTI does), all images are (z, y, x).
+    channels if others are in color. If formats differ in the order of axes (as NIfTI does), all images are (z, y, x). If
+    volumes differ in orientation, all are turned to RAS.
 
     Args:
         name: name of the data set in reports.
@@ -37,6 +40,9 @@ class FileSource:
         notes: how the files were understood, where this needs no action.
         lists_unused: whether `hebbseg.data.inspect` lists the files below ``root`` that are not used.
     """
+
+    level = 0
+    """Level of pyramids that is read, see `at_level`."""
 
     def __init__(
         self,
@@ -54,7 +60,7 @@ class FileSource:
         named = {printable(case.id): replace(case, id=printable(case.id)) for case in cases}
         twice = [case for case in cases if named[printable(case.id)].image != case.image]
         self.cases = tuple(named.values())  # needed by `axes` in the next line
-        self.cases = tuple(self._with_spacing_in_array_order(case) for case in self.cases)
+        self.cases = tuple(self._with_spacing_in_array_order(case) for case in self.cases)  # reads headers of volumes
         self.masks = masks or MaskOptions()
         self.masks.rule()  # raises if they contradict each other
         self.notes = tuple(notes)
@@ -86,17 +92,18 @@ class FileSource:
         """Mapping of mask values to class indices; reads every mask unless the options define it."""
         if (given := self.masks.rule()) is not None:
             return given
-        if any(_in_own_folder(case) for case in self.cases):
+        if any(in_own_folder(case) for case in self.cases):
             # One file per object: nonzero pixels are foreground.
             return MaskRule(classes=two_classes(255, self.masks.names), ignore=self.masks.ignore)
-        return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept)
+        return find_rule([path for case in self.cases for path in case.mask or ()], self.masks, self._labels_kept, self.level)
 
     def image(self, case: Case) -> np.ndarray:
         """Return the image, (C, *spatial), in the data type of the file."""
         parts = []
         for path in case.image:
-            image = read_image(path)
-            parts.append(match_axes_channels_first(image.array, image.axes, self.axes))
+            image = read_image(path, self.level)
+            turned = to_grid(np.moveaxis(image.array, 0, -1), *self._grids(case), dims=image.array.ndim - 1)
+            parts.append(np.ascontiguousarray(np.moveaxis(turned, -1, 0)))  # (C, *S) → (*S, C) → (*S', C) → (C, *S')
             if parts[-1].shape[1:] != parts[0].shape[1:]:
                 raise DataError(
                     path,
@@ -104,7 +111,7 @@ class FileSource:
                     "Export all channels of a case at the same size.",
                 )
         array = parts[0] if len(parts) == 1 else np.concatenate(parts)  # (c₁, *spatial), (c₂, *spatial) … → (C, *spatial)
-        return self._with_common_channels(array, case)
+        return self.with_common_channels(array, case)
 
     def mask(self, case: Case) -> np.ndarray:
         if not case.mask:
@@ -114,10 +121,9 @@ class FileSource:
         rule = self.rule
         mask: np.ndarray | None = None
         for path in case.mask:
-            raw = self._labels.pop(path, None) or read_labels(path)
-            axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
-            indices = match_axes(to_indices(raw, rule, path), raw.axes, axes, dims=self.spatial_dims)
-            self._refuse_other_size(indices.shape, case, path)
+            raw = self._labels.pop(path, None) or read_labels(path, self.level)
+            indices = self._like_image(to_indices(raw, rule, path), raw.axes, case)
+            self.refuse_other_size(indices.shape, case, path)
             mask = indices if mask is None else merged(mask, indices)
         assert mask is not None
         return np.ascontiguousarray(mask)
@@ -133,9 +139,8 @@ class FileSource:
         ignored = self.mask(case) == IGNORE
         ids = np.zeros(ignored.shape, np.int32)
         for path in case.mask or ():
-            raw = read_labels(path)
-            axes = "stored" if axes_of(case.image[0]) == "stored" else self.axes
-            found = match_axes(object_ids(raw, rule), raw.axes, axes, dims=self.spatial_dims)
+            raw = read_labels(path, self.level)
+            found = self._like_image(object_ids(raw, rule), raw.axes, case)
             if not self.masks.instances:  # one file per object, whatever its values
                 found = (found > 0).astype(np.int32)
             ids = np.where((found > 0) & (ids == 0) & ~ignored, found + ids.max(initial=0), ids)
@@ -150,7 +155,7 @@ class FileSource:
 
     def _labels_kept(self, path: Path) -> RawMask:
         """Decode a mask and keep it, within a memory limit, so that `mask` does not decode it again."""
-        raw = read_labels(path)
+        raw = read_labels(path, self.level)
         if sum(kept.values.nbytes for kept in list(self._labels.values())) < LABELS_KEPT_BYTES:
             self._labels[path] = raw
         return raw
@@ -161,31 +166,48 @@ class FileSource:
         chosen.cases = tuple(cases)
         return chosen
 
+    def at_level(self, level: int) -> "FileSource":
+        """Return the source with another level of pyramids (OME-TIFF, OME-Zarr); spacings are those of the level."""
+        chosen = copy(self)
+        for name in ("file_headers", "_common", "rule"):
+            chosen.__dict__.pop(name, None)
+        chosen.level, chosen._labels = level, {}
+        return chosen._with_spacings_of_headers()
+
+    def in_grid(self, axes: Axes, orientation: str | None) -> "FileSource":
+        """Return the source with this order of axes and orientation of volumes; None: that of each file."""
+        if (axes, orientation) == (self.axes, self.orientation):
+            return self
+        turned = copy(self)
+        turned.axes, turned.orientation = axes, orientation
+        return turned._with_spacings_of_headers()
+
+    def _with_spacings_of_headers(self) -> "FileSource":
+        self.__dict__.pop("headers", None)
+        self._masks_ahead = {}
+        spacings = {name: header.spacing_mm for name, header in self.headers.items() if isinstance(header, Header)}
+        self.cases = tuple(replace(case, spacing_mm=spacings.get(case.id, case.spacing_mm)) for case in self.cases)
+        return self
+
     @cached_property
     def headers(self) -> dict[str, Header | HebbsegError]:
         """Header of each case by id, or the error raised by reading it."""
-
-        def header(case: Case) -> Header | HebbsegError:
-            try:
-                return self.header(case)
-            except HebbsegError as error:
-                return error
-
-        return dict(zip((case.id for case in self.cases), parallel_map(header, self.cases), strict=True))
+        found = self.file_headers
+        grid = self.axes, self.orientation
+        return {id: header_to_grid(header, grid) if isinstance(header, Header) else header for id, header in found.items()}
 
     def header(self, case: Case) -> Header:
         """Return channels, size and spacing of `image` without decoding it."""
-        headers = [read_header(path) for path in case.image]
-        first = headers[0]
-        turned = "stored" not in (first.axes, self.axes) and first.axes != self.axes
-        return Header(
-            channels=sum(header.channels for header in headers),
-            shape=first.shape[::-1] if turned else first.shape,
-            spacing_mm=first.spacing_mm[::-1] if turned and first.spacing_mm else first.spacing_mm,
-            axes=self.axes if turned else first.axes,
-            opacity=any(header.opacity for header in headers),
-            affine=first.affine,
-        )
+        header = self.file_headers[case.id]
+        if isinstance(header, HebbsegError):
+            raise header
+        return header_to_grid(header, (self.axes, self.orientation))
+
+    @cached_property
+    def file_headers(self) -> dict[str, Header | HebbsegError]:
+        """Like `headers`, but with the axes of each file."""
+        read = partial(read_case_header, level=self.level)
+        return dict(zip((case.id for case in self.cases), parallel_map(read, self.cases), strict=True))
 
     @cached_property
     def axes(self) -> Axes:
@@ -193,12 +215,31 @@ class FileSource:
         orders = {axes_of(case.image[0]) for case in self.cases}
         return next(iter(orders)) if len(orders) == 1 else "zyx"
 
+    @cached_property
+    def orientation(self) -> str | None:
+        """Orientation of all volumes: that of their files, or RAS if files differ; None if no volume states one."""
+        if not any(FORMATS.get(suffix_of(case.image[0]), "itk") in ("nifti", "itk") for case in self.cases):
+            return None
+        return common_orientation(self.file_headers.values())
+
+    def _grids(self, case: Case) -> tuple[tuple[Axes, str | None], tuple[Axes, str | None]]:
+        """Return the order of axes and the orientation of an image file, and of all images."""
+        header = self.file_headers.get(case.id)
+        orientation = header.orientation if isinstance(header, Header) else None
+        return (axes_of(case.image[0]), orientation), (self.axes, self.orientation)
+
+    def _like_image(self, array: np.ndarray, axes: Axes, case: Case) -> np.ndarray:
+        """Turn the pixels (*spatial) of a mask file like its image, whose voxels they match by index."""
+        found, wanted = self._grids(case)
+        if found[0] == "stored":
+            return array
+        return to_grid(match_axes(array, axes, found[0], dims=self.spatial_dims), found, wanted, dims=self.spatial_dims)
+
     def _with_spacing_in_array_order(self, case: Case) -> Case:
         """Return the case with its spacing in the axis order of `image`."""
-        if case.spacing_mm is None or "stored" in (axes_of(case.image[0]), self.axes):
+        if case.spacing_mm is None:
             return case
-        turned = axes_of(case.image[0]) != self.axes
-        return replace(case, spacing_mm=case.spacing_mm[::-1]) if turned else case
+        return replace(case, spacing_mm=values_to_grid(case.spacing_mm, *self._grids(case)))
 
     @cached_property
     def _common(self) -> tuple[int, int]:
@@ -212,7 +253,8 @@ class FileSource:
             return dims, 3
         return dims, channels.most_common(1)[0][0]
 
-    def _with_common_channels(self, array: np.ndarray, case: Case) -> np.ndarray:
+    def with_common_channels(self, array: np.ndarray, case: Case) -> np.ndarray:
+        """Return an image (C, *spatial) with the number of channels of all images."""
         dims, channels = self._common
         if array.ndim - 1 != dims:
             raise DataError(
@@ -230,7 +272,8 @@ class FileSource:
             "Convert or remove the image. Only grayscale and color images can be mixed.",
         )
 
-    def _refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
+    def refuse_other_size(self, shape: tuple[int, ...], case: Case, path: Path) -> None:
+        """Raise if a mask does not have the size of its image."""
         header = self.headers[case.id]
         if isinstance(header, HebbsegError):
             raise header
@@ -244,23 +287,9 @@ class FileSource:
         )
 
 
-def _in_own_folder(case: Case) -> bool:
-    """Return whether the mask consists of several files in a folder named like the image."""
-    if not case.mask or len(case.mask) == 1:
-        return False
-    return MASK_ENDING.sub("", case.mask[0].parent.name) == case.id.rpartition("/")[2]
-
-
 def _same_name(case: Case) -> Problem:
     remedy = "Rename the file or folder. In names, line breaks and other control characters are replaced by their escapes."
     return Problem(printable(case.image[0] if case.image else case.id), "another case has the same name; skipped", remedy)
-
-
-def match_axes_channels_first(array: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
-    """`match_axes` for (C, *spatial)."""
-    spatial_first = np.moveaxis(array, 0, -1)  # (C, *spatial) → (*spatial, C)
-    turned = match_axes(spatial_first, axes, wanted, dims=array.ndim - 1)
-    return np.ascontiguousarray(np.moveaxis(turned, -1, 0))
 
 
 def _times(shape: Sequence[int]) -> str:

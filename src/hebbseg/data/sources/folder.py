@@ -26,7 +26,7 @@ from hebbseg.errors import HebbsegError
 
 NO_MASKS = "none"
 _HOLD_BOTH = (".h5", ".hdf5", ".npz")
-_STATE_SPACING = ("nifti", "itk", "tiff")
+_STATE_SPACING = ("nifti", "itk", "tiff", "ome_zarr")
 
 
 def folder(path: Path, masks: MaskOptions, *, image_folder: str | None = None, mask_folder: str | None = None) -> FileSource:

@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from hebbseg.data.cases import DataError, Problem
-from hebbseg.data.io.formats import is_dicom, stem_of, suffix_of
+from hebbseg.data.io.formats import FOLDERS, is_dicom, stem_of, suffix_of
 from hebbseg.errors import printable
 
 # Ignored silently; other files that are not images are reported.
@@ -168,6 +168,8 @@ def _walk(root: Path, problems: list[Problem], skip: frozenset[Path]) -> Iterato
 
 def _kind(entry: os.DirEntry[str]) -> str:
     try:
+        if entry.is_dir() and suffix_of(entry.name) in FOLDERS:
+            return "file"
         return "folder" if entry.is_dir() else "file" if entry.is_file() else "nothing"
     except OSError:  # a circular link
         return "nothing"

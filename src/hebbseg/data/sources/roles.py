@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hebbseg.data.cases import DataError
+from hebbseg.data.cases import Case, DataError
 from hebbseg.data.sources.listing import Found, below, text
 from hebbseg.errors import did_you_mean
 
@@ -138,3 +138,10 @@ def _folder_beside(found: Found, bases: Sequence[str]) -> str | None:
         if (not base or inside != found.id) and "/" in inside:
             return inside.partition("/")[0]
     return None
+
+
+def in_own_folder(case: Case) -> bool:
+    """Return whether the mask consists of several files in a folder named like the image."""
+    if not case.mask or len(case.mask) == 1:
+        return False
+    return MASK_ENDING.sub("", case.mask[0].parent.name) == case.id.rpartition("/")[2]

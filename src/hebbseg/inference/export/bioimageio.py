@@ -16,7 +16,8 @@ from scipy.ndimage import gaussian_filter
 
 from hebbseg import __version__
 from hebbseg.atomic_files import replacing
-from hebbseg.data.io.formats import match_axes, read_image
+from hebbseg.data.io.formats import read_image
+from hebbseg.data.io.orientation import to_grid, values_to_grid
 from hebbseg.data.preprocessing import RARE_PERCENT
 from hebbseg.errors import HebbsegError
 from hebbseg.inference.export.description import describing, steps
@@ -158,8 +159,12 @@ def _test_image(predictor: Predictor, example: Path | None) -> np.ndarray:
         values = (255 * (smooth - low) / (high - low)).round()
     else:
         image = read_image(example)
-        array = match_axes(np.moveaxis(image.array, 0, -1), image.axes, predictor.axes, dims=image.array.ndim - 1)
+        grids = (image.axes, image.orientation), (predictor.axes, predictor.orientation)
+        array = to_grid(np.moveaxis(image.array, 0, -1), *grids, dims=image.array.ndim - 1)
         array = predictor.as_channels(np.moveaxis(array, -1, 0))
+        if image.spacing_mm is not None:
+            working = predictor.preprocessing.working_size(array.shape[1:], values_to_grid(image.spacing_mm, *grids))
+            array = array if working == array.shape[1:] else _resized(array, working).astype(array.dtype)
         if size is not None and array.shape[1:] != size:
             values = _resized(array, size)
         else:

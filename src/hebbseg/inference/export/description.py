@@ -36,6 +36,11 @@ def steps(predictor: Predictor) -> list[str]:
     if size is not None:
         how = "bilinear with anti-aliasing" if len(size) == 2 else "trilinear, area average when shrinking"
         found.append(f"Resize it to {_times(size)} pixels ({how}).")
+    if predictor.orientation is not None:
+        found.append(f"Turn it by flips and transpositions to the orientation {predictor.orientation} (x, y, z).")
+    if (spacing := predictor.preprocessing.spacing) is not None:
+        steps_mm = "×".join(f"{step:g}" for step in spacing)
+        found.append(f"Resample it to {steps_mm} mm (linear with anti-aliasing; size = round(size × spacing / {steps_mm})).")
     if predictor.preprocessing.normalize == "zscore":
         found.append(f"For each channel: {CLIPPING}, subtract the mean and divide by the standard deviation.")
     else:
@@ -48,7 +53,7 @@ def steps(predictor: Predictor) -> list[str]:
             f"Predict windows of {_times(window)} pixels that overlap by half, and average their probabilities with "
             f"{predictor.blend} weights."
         )
-    if size is not None:
+    if predictor.preprocessing.resizes:
         found.append("Resize the probabilities to the size of the image (linear).")
     found.append("The class of a pixel is the one with the highest probability.")
     return found

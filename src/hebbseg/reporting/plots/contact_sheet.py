@@ -10,6 +10,8 @@ from PIL import ImageDraw, ImageFont
 
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import IGNORE, Case, ClassInfo, Source
+from hebbseg.data.large import is_large_case, small_case
+from hebbseg.data.sources.files import FileSource
 from hebbseg.reporting.plots.overlay import displayable, hatch
 
 # A green that occurs in no stain or skin, then the colorblind-safe palette of Okabe and Ito.
@@ -17,6 +19,7 @@ CLASS_COLOURS = np.asarray(
     [(0, 230, 118), (230, 159, 0), (86, 180, 233), (240, 228, 66), (213, 94, 0), (204, 121, 167), (0, 114, 178)],
     np.float32,
 )
+_LARGEST = 2048  # side of large images when they are read
 _TILE, _GAP, _CAPTION, _HEADER = 200, 10, 22, 64
 _BACKGROUND, _INK, _FAINT = (24, 26, 30), (236, 238, 240), (150, 155, 162)
 _FILL = 0.22
@@ -77,8 +80,11 @@ def choose(cases: Sequence[Case], most: int) -> list[Case]:
 
 def middle_slice(source: Source, case: Case, classes: Sequence[ClassInfo]) -> tuple[np.ndarray, np.ndarray | None]:
     """Return pixels 0 … 255, (H, W) or (H, W, 3), and class indices, (H, W), in display orientation."""
-    image = source.image(case)
-    mask = source.mask(case) if case.has_mask and classes else None
+    if is_large_case(source, case):
+        assert isinstance(source, FileSource)
+        image, mask = small_case(source, case, _LARGEST, mask=bool(classes))
+    else:
+        image, mask = source.image(case), source.mask(case) if case.has_mask and classes else None
     if image.ndim == 4:  # (C, *volume) → (C, H, W)
         axis = int(np.argmin(image.shape[1:]))
         index = image.shape[1 + axis] // 2

@@ -56,7 +56,7 @@ def overlay(
     if target is not None and target.shape != mask.shape:
         raise HebbsegError(f"target has shape {target.shape} and mask {mask.shape}; they must have the same shape.")
     channels = image if image.ndim > mask.ndim else image[None]
-    rgb = displayable(channels if channels.shape[0] == 3 else channels[:1].repeat(3, axis=0))
+    rgb = displayable(channels) if channels.shape[0] == 3 else displayable(channels[:1]).repeat(3, axis=0)
     steps = np.ones(mask.ndim) if spacing is None else np.asarray(spacing, dtype=float) / min(spacing)
     stretch = steps.round().astype(int)
     stretch *= max(1, -(-longer_side // int((stretch * mask.shape).max())))
