@@ -148,7 +148,7 @@ def time_table(facts: RunFacts) -> Table | None:
         "data": printable(facts.settings.data.source),
     }
     rows = [Row(cells=(text_cell(name), text_cell(value))) for name, value in values.items() if value]
-    return _table("time", "This run", ("", "value"), rows)
+    return _table("time", "This run", ("fact", "value"), rows)
 
 
 def _network(facts: RunFacts) -> str:
