@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hebbseg.data.cases import IGNORE, Case, DataError, Problem
-from hebbseg.data.findings import CaseFacts, check_values, not_annotated
+from hebbseg.data.findings import CaseFacts, check_values, not_annotated, small_area
 from hebbseg.data.io.tiles import sampled
 from hebbseg.data.large import LargeCases
 
@@ -51,8 +51,8 @@ def read_large(large: LargeCases, case: Case, classes: int) -> CaseFacts:
     )
 
 
-def _counted(large: LargeCases, case: Case, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pixels of each index, and the foreground at a small size."""
+def _counted(large: LargeCases, case: Case, shape: Sequence[int]) -> tuple[np.ndarray, bytes]:
+    """Return the number of pixels of each index, and the small area."""
     counts = np.zeros(IGNORE + 1, np.int64)
     rows, columns = (np.arange(_SIDE) * n // _SIDE for n in shape)
     small = []
@@ -60,8 +60,7 @@ def _counted(large: LargeCases, case: Case, shape: Sequence[int]) -> tuple[np.nd
         counts += np.bincount(band.ravel(), minlength=IGNORE + 1)
         here = rows[(rows >= top) & (rows < top + len(band))] - top
         small.append(band[np.ix_(here, columns)])
-    drawn = np.concatenate(small)
-    return counts, (drawn > 0) & (drawn != IGNORE)
+    return counts, small_area(np.concatenate(small))
 
 
 def _digest(path: Path) -> bytes:
