@@ -1,6 +1,7 @@
 """Dice at equal CPU time of the whole command: the default against training from scratch, on folds of training images.
 
     python -m studies.anytime studies/results/anytime.csv --seconds 150 --seeds 0,1,2
+    python -m studies.anytime TABLE --arms scratch --arm "early: method=fixmatch method_options.start=0.25" --labelled 5%
 
 Every run is `hebbseg train --time-budget` with all defaults, or with random weights and the masks alone: plan, reading, stage
 1, stage 2 and test share the budget. The clock counts CPU time of this process with one thread, so that other work on the
@@ -38,9 +39,10 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(data: str, arm: str, seed: int, seconds: float) -> dict[str, Any]:
+def measure(data: str, arm: str, seed: int, seconds: float, labelled: str | None = None) -> dict[str, Any]:
     """Train and test one arm; return its row."""
     source, own = DATA[data]
+    own = own | ({"labelled": labelled} if labelled else {})
     name, place = source.split(":")
     root = Path(os.environ.get("HEBBSEG_DATA", "../shared/data"))
     given = {"protocol": "selection", "seed": seed, "time_budget_s": seconds, "updates": 10**6}
@@ -59,21 +61,40 @@ def measure(data: str, arm: str, seed: int, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def parsed_arm(text: str) -> tuple[str, dict[str, Any]]:
+    """Return name and settings of ``"NAME: SETTING=VALUE method_options.OPTION=VALUE"``."""
+    name, _, described = text.partition(":")
+    settings: dict[str, Any] = {}
+    for word in described.split():
+        key, _, value = word.partition("=")
+        section, _, option = key.partition(".")
+        if option:
+            settings.setdefault(section, {})[option] = value
+        else:
+            settings[key] = value
+    return name.strip(), settings
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("--data", default="glas,nuclei,pupils")
-    parser.add_argument("--arms", default="scratch,default")
+    parser.add_argument("--arms", default="scratch,default", help="of the built-in arms")
+    parser.add_argument("--arm", action="append", default=[], help="a further arm, NAME: SETTING=VALUE …; may be repeated")
+    parser.add_argument("--labelled", help="instead of the share of the data set")
     parser.add_argument("--seconds", type=float, default=150.0)
     parser.add_argument("--seeds", default="0,1,2")
     given = parser.parse_args()
     torch.set_num_threads(1)
     time.monotonic = time.process_time
+    ARMS.update(parsed_arm(text) for text in given.arm)
+    arms = [arm for arm in given.arms.split(",") if arm] + [parsed_arm(text)[0] for text in given.arm]
     for seed in map(int, given.seeds.split(",")):
         for data in given.data.split(","):
-            for arm in given.arms.split(","):
-                if not _done(given.table, data, given.seconds, seed, arm):
-                    _append(given.table, measure(data, arm, seed, given.seconds))
+            share = (given.labelled or DATA[data][1]["labelled"]).rstrip("%")
+            for arm in arms:
+                if not _done(given.table, data, share, given.seconds, seed, arm):
+                    _append(given.table, measure(data, arm, seed, given.seconds, given.labelled))
 
 
 def _append(table: Path, row: dict[str, Any]) -> None:
@@ -86,12 +107,13 @@ def _append(table: Path, row: dict[str, Any]) -> None:
     print(row, flush=True)
 
 
-def _done(table: Path, data: str, seconds: float, seed: int, arm: str) -> bool:
+def _done(table: Path, data: str, share: str, seconds: float, seed: int, arm: str) -> bool:
     if not table.exists():
         return False
     with table.open(encoding="utf-8") as file:
-        keys = {(row["dataset"], float(row["budget_s"]), int(row["seed"]), row["arm"]) for row in csv.DictReader(file)}
-    return (data, seconds, seed, arm) in keys
+        rows = list(csv.DictReader(file))
+    keys = {(r["dataset"], r["labelled_percent"], float(r["budget_s"]), int(r["seed"]), r["arm"]) for r in rows}
+    return (data, share, seconds, seed, arm) in keys
 
 
 if __name__ == "__main__":
