@@ -39,13 +39,20 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(data: str, arm: str, seed: int, seconds: float, labelled: str | None = None) -> dict[str, Any]:
-    """Train and test one arm; return its row."""
+def measure(
+    data: str, arm: str, seed: int, seconds: float, labelled: str | None = None, *, protocol: str = "selection"
+) -> dict[str, Any]:
+    """Train and test one arm; return its row.
+
+    Args:
+        labelled: instead of the share of `DATA`.
+        protocol: selection (folds of the training images) or few-label (the published test images).
+    """
     source, own = DATA[data]
     own = own | ({"labelled": labelled} if labelled else {})
     name, place = source.split(":")
     root = Path(os.environ.get("HEBBSEG_DATA", "../shared/data"))
-    given = {"protocol": "selection", "seed": seed, "time_budget_s": seconds, "updates": 10**6}
+    given = {"protocol": protocol, "seed": seed, "time_budget_s": seconds, "updates": 10**6}
     settings = make_settings(f"{name}:{root / place}", own | given | ARMS[arm])
     with tempfile.TemporaryDirectory() as temporary:
         start, folder = time.process_time(), Path(temporary) / "run"
@@ -59,6 +66,11 @@ def measure(data: str, arm: str, seed: int, seconds: float, labelled: str | None
         "updates": described["updates_done"], "seconds": round(spent, 1), "size": "x".join(map(str, size)),
         "dice": round(100 * summary["dice"]["mean"], 2), "dice_pooled": round(100 * summary["dice_pooled"], 2),
     }  # fmt: skip
+
+
+def count_cpu_time() -> None:
+    """Let time budgets count CPU time of this process, so that other work on the machine does not change what they buy."""
+    time.monotonic = time.process_time
 
 
 def parsed_arm(text: str) -> tuple[str, dict[str, Any]]:
@@ -86,7 +98,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    time.monotonic = time.process_time
+    count_cpu_time()
     ARMS.update(parsed_arm(text) for text in given.arm)
     arms = [arm for arm in given.arms.split(",") if arm] + [parsed_arm(text)[0] for text in given.arm]
     for seed in map(int, given.seeds.split(",")):
@@ -94,10 +106,10 @@ def main() -> None:
             share = (given.labelled or DATA[data][1]["labelled"]).rstrip("%")
             for arm in arms:
                 if not _done(given.table, data, share, given.seconds, seed, arm):
-                    _append(given.table, measure(data, arm, seed, given.seconds, given.labelled))
+                    append_row(given.table, measure(data, arm, seed, given.seconds, given.labelled))
 
 
-def _append(table: Path, row: dict[str, Any]) -> None:
+def append_row(table: Path, row: dict[str, Any]) -> None:
     new = not table.exists()
     with table.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
