@@ -62,8 +62,12 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
     elif path.suffix.lower() == ".npz":
         np.savez_compressed(path, label=values)
     else:
-        with h5py.File(path, "w") as file:
+        # In memory first: HDF5 reports a full disk only when the file is closed, where h5py ignores it.
+        with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
             file.create_dataset("label", data=values, compression="gzip")
+            file.flush()
+            content = file.id.get_file_image()
+        path.write_bytes(content)
 
 
 def has_label(path: Path) -> bool:
@@ -116,7 +120,9 @@ def _stored(path: Path, keys: Sequence[str]) -> Iterator[_Stored]:
                     f"{name!r} is a link, or its values are in another file",
                     "Files must contain their arrays. Store the values themselves, for example with h5repack or h5py.",
                 )
-            yield _Stored(shape=dataset.shape or (), dtype=dataset.dtype, compressed=True, read=lambda: _read_hdf5(dataset, path))
+            yield _Stored(
+                shape=dataset.shape or (), dtype=dataset.dtype, compressed=True, read=lambda: _read_hdf5(dataset, path)
+            )
 
 
 def _read_hdf5(dataset: Any, path: Path) -> np.ndarray:

@@ -4,6 +4,7 @@ tifffile follows any number of pages, creates all frames that OME or ImageJ meta
 tile at the size it declares itself, whatever the size of the page.
 """
 
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -58,31 +59,24 @@ def check_pages(path: Path) -> None:
 
 
 def check_frames(path: Path, file: tifffile.TiffFile) -> None:
-    """Raise if OME, ImageJ or tifffile's own metadata declare more frames than `MOST_PAGES`, or planes of another size."""
-    page = file.pages.first
-    planes = _declared_planes(file)
-    for frames, width, height in planes:
-        if frames > MOST_PAGES:
-            raise _invalid(path, f"its metadata declare {frames} frames; at most {MOST_PAGES} are allowed")
+    """Raise if OME or ImageJ metadata declare more frames than `MOST_PAGES`, or planes of another size than the page."""
+    images = re.findall(r"<(?:\w+:)?Pixels\b([^>]*)", file.ome_metadata or "")
+    for attributes in images:
+        sizes = {axis: int(size) for axis, size in re.findall(r'\bSize([XYZCT])\s*=\s*["\'](\d{1,30})["\']', attributes)}
+        _check_count(path, [sizes.get(axis, 1) for axis in "ZCT"])
+        page = file.pages.first
+        declared, stored = (sizes.get("Y"), sizes.get("X")), (page.imagelength, page.imagewidth)
         # Several images of different sizes are refused later, by name.
-        if len(planes) == 1 and (width, height) not in ((None, None), (page.imagewidth, page.imagelength)):
-            raise _invalid(path, f"its metadata declare {height}×{width} pixels, the page {page.imagelength}×{page.imagewidth}")
-
-
-def _declared_planes(file: tifffile.TiffFile) -> list[tuple[int, int | None, int | None]]:
-    """Return the number of frames, width and height of each image in the metadata."""
-    found: list[tuple[int, int | None, int | None]] = []
-    for attributes in re.findall(r"<(?:\w+:)?Pixels\b([^>]*)", file.ome_metadata or ""):
-        sizes = {axis: int(size) for axis, size in re.findall(r'\bSize([XYZCT])\s*=\s*["\'](\d+)["\']', attributes)}
-        frames = sizes.get("Z", 1) * sizes.get("C", 1) * sizes.get("T", 1)
-        found.append((frames, sizes.get("X"), sizes.get("Y")))
+        if len(images) == 1 and declared not in ((None, None), stored):
+            raise _invalid(path, f"its metadata declare {declared[0]}×{declared[1]} pixels, the page {stored[0]}×{stored[1]}")
     imagej: dict[str, Any] = file.imagej_metadata or {}
     for names in (("images",), ("slices", "frames", "channels")):
-        frames = 1
-        for name in names:
-            frames *= abs(int(imagej.get(name, 1)))
-        found.append((frames, None, None))
-    return found
+        _check_count(path, [abs(int(imagej.get(name, 1))) for name in names])
+
+
+def _check_count(path: Path, sizes: list[int]) -> None:
+    if math.prod(sizes) > MOST_PAGES:
+        raise _invalid(path, f"its metadata declare {math.prod(sizes)} frames; at most {MOST_PAGES} are allowed")
 
 
 def check_tile(path: Path, page: Any, data: bytes) -> None:

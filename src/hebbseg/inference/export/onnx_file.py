@@ -19,6 +19,7 @@ from hebbseg.inference.predictor import Predictor, settings_of
 KEY = "hebbseg"  # of the description among the metadata
 INPUT, OUTPUT = "image", "probabilities"
 OPSET = 17
+TOLERANCE = 1e-3  # of probabilities below 0 or above 1
 
 
 def write_onnx(predictor: Predictor, path: Path, describe: Callable[[Checked], dict[str, Any]]) -> Checked:
@@ -72,15 +73,24 @@ class OnnxNetwork(nn.Module):
         with explaining(name, "not an ONNX model that onnxruntime can run", "Export it again with `hebbseg export`."):
             self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.name = name
+        self.classes = 0  # 0: any number
 
     def run(self, image: Tensor) -> Tensor:
         """Return the probabilities."""
         (probabilities,) = self.session.run([OUTPUT], {INPUT: image.contiguous().numpy()})
-        return torch.from_numpy(probabilities)
+        found = torch.from_numpy(probabilities)
+        expected = (len(image), self.classes or found.shape[1], *image.shape[2:])
+        if found.shape != expected:
+            raise HebbsegError(f"{self.name}: it returns values of shape {tuple(found.shape)} instead of {expected}.")
+        if not ((found >= -TOLERANCE) & (found <= 1 + TOLERANCE)).all():  # also if one is NaN
+            raise HebbsegError(f"{self.name}: its outputs are not probabilities from 0 to 1. Export the model again.")
+        return found
 
     def forward(self, image: Tensor) -> Tensor:
         try:
-            return self.run(image).log()
+            return self.run(image).clamp(0, 1).log()
+        except HebbsegError:
+            raise
         except Exception as error:  # onnxruntime has exceptions of its own
             shown = "×".join(map(str, image.shape[2:]))
             raise HebbsegError(f"{self.name}: it cannot be applied to an image of {shown} pixels ({error}).") from error
@@ -98,10 +108,13 @@ def load_onnx(path: Path) -> dict[str, Any]:
     remedy = "Only ONNX files of `hebbseg export` have a description of preprocessing and classes."
     with explaining(path, "no hebbseg model", remedy):
         description = json.loads(network.metadata[KEY])
+        if not isinstance(description, dict):
+            raise TypeError(f"its description is a {type(description).__name__}, not an object")
     try:
         described = ModelDescription.of(description, trust=True)  # the network is not built, so nothing is imported
     except HebbsegError as error:
         raise FileError(path, str(error), remedy) from error
+    network.classes = len(described.classes)
     # The exported network has one output per class: the border counts as foreground.
     return {"network": network.eval(), **settings_of(described), "borders": False}
 
