@@ -86,27 +86,35 @@ def run_kinds(folder: Path) -> list[Kind]:
 
 def onnx_kind(path: Path) -> Kind:
     """An exported model, loaded and applied."""
+    write_onnx(path)
+    assert read_onnx(path) is None
+    return Kind(name=path.name, suffix=path.suffix, contents=(path.read_bytes(),), read=read_onnx)
+
+
+def write_onnx(path: Path, weight: float = 0.5, outputs: int = 2, description: object = None) -> None:
+    """Write a network of one convolution and the softmax, as `hebbseg export` describes it."""
     import onnx
-    import torch
     from onnx import TensorProto, helper
 
-    from hebbseg.inference.export.onnx_file import INPUT, KEY, OUTPUT, load_onnx
+    from hebbseg.inference.export.onnx_file import INPUT, KEY, OUTPUT
     from tests.networks.test_model_file import GOOD
 
     image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["batch", 3, "height", "width"])
-    probabilities = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["batch", 2, "height", "width"])
-    kernel = helper.make_tensor("kernel", TensorProto.FLOAT, [2, 3, 1, 1], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    probabilities = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["batch", outputs, "height", "width"])
+    kernel = helper.make_tensor("kernel", TensorProto.FLOAT, [outputs, 3, 1, 1], [weight] * 3 * outputs)
     nodes = [helper.make_node("Conv", [INPUT, "kernel"], ["logits"]), helper.make_node("Softmax", ["logits"], [OUTPUT], axis=1)]
     graph = helper.make_graph(nodes, "network", [image], [probabilities], [kernel])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, {KEY: json.dumps(GOOD)})
+    helper.set_model_props(model, {KEY: json.dumps(GOOD if description is None else description)})
     onnx.save(model, path)
 
-    def read(mutated: Path) -> None:
-        load_onnx(mutated)["network"](torch.zeros(1, 3, 8, 8))
 
-    assert read(path) is None
-    return Kind(name=path.name, suffix=path.suffix, contents=(path.read_bytes(),), read=read)
+def read_onnx(path: Path) -> None:
+    import torch
+
+    from hebbseg.inference.export.onnx_file import load_onnx
+
+    load_onnx(path)["network"](torch.ones(1, 3, 8, 8))
 
 
 def read_pyramid(path: Path) -> None:
