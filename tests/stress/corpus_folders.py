@@ -136,7 +136,6 @@ def read_pyramid(path: Path) -> None:
 
 def read_run_folder(run: Path) -> None:
     """Read a run folder in every way; raise if one is refused."""
-    from hebbseg.inference.overlap import describe_overlap
     from hebbseg.reporting.results import read_results
     from hebbseg.reporting.run_page import mask_curve, sentences, tables
     from hebbseg.reporting.run_page.advice import next_steps
@@ -146,6 +145,7 @@ def read_run_folder(run: Path) -> None:
     from hebbseg.reporting.tables.ablations import diagnostics_table
     from hebbseg.runs.folder import RunFolder
     from hebbseg.runs.parent import continued_options
+    from hebbseg.runs.provenance import describe_overlap
 
     def page() -> None:
         facts = read_run(run)
