@@ -25,7 +25,7 @@ def table(tmp_path: Path) -> Path:
 def test_paired_differences_and_the_factor(table: Path) -> None:
     found = list(label_efficiency.lines(label_efficiency.cells(label_efficiency.read_rows(table))))
     default, scratch, _ = found
-    assert scratch.split() == "glas scratch 10 % 81.0 ± 1.7 (n = 3)".split()
+    assert scratch.split() == ["glas", "scratch", "10", "%", "81.0", "±", "1.7", "(n", "=", "3)"]
     # Halfway between 80 and 84 on a logarithmic axis from 10 to 40 %.
     assert "− scratch +2.0 ± 0.0 (n = 3)   scratch needs 20 %, 2 ×" in default
 

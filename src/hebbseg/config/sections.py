@@ -218,6 +218,11 @@ class FinetuneSettings(Section):
         description="data augmentation; flips-rotations: flips and rotations by 90 degrees; full: also free rotation, scaling, "
         "elastic deformation and intensity",
     )
+    cutmix: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
+        "auto",
+        description="probability that a box of a labelled image is replaced by that of another labelled image, with its mask; "
+        "auto: 0.5 with augment=full, else 0",
+    )
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
         "auto",
         description="floating-point precision of stage 2: 32-true, bf16-mixed or 16-mixed; auto: bf16-mixed if the device "

@@ -34,6 +34,7 @@ from hebbseg.training.session import Session
 
 VIEW_PIXELS = 1024 * 1024  # of a large image
 MAX_CALIBRATION_BATCHES = 60  # for norm statistics
+AUTO_CUTMIX = 0.5
 
 
 class RunContext:
@@ -55,7 +56,7 @@ class RunContext:
         )
         dims = source.spatial_dims
         self.patch = None if settings.data.patch == "none" else for_all_axes(settings.data.patch, dims)
-        self.augment = make_augment(settings.finetune.augment, dims)
+        self.augment = make_augment(settings.finetune.augment, dims, cutmix=settings.finetune.cutmix)
         self.segments: dict[str, Tensor] = {}  # of each training image, shared by the networks of a method
 
     def batches(self, *, unlabelled: bool = False, augment: AugmentName | None = None, seed: int) -> Batches:
@@ -156,11 +157,18 @@ class RunContext:
         )
 
 
-def make_augment(name: AugmentName, spatial_dims: int) -> Augment | None:
-    """Return the augmentation of this name; None for ``none``."""
+def make_augment(name: AugmentName, spatial_dims: int, *, cutmix: float | Literal["auto"] = 0.0) -> Augment | None:
+    """Return the augmentation of this name; None for ``none`` without CutMix."""
+    if cutmix == "auto":
+        cutmix = AUTO_CUTMIX if name == "full" else 0.0
+    if name == "full":
+        return Augment(spatial_dims=spatial_dims, cutmix=cutmix)
+    without = Augment(
+        spatial_dims=spatial_dims, geometry=Geometry(free=0.0), weak_light=replace(MILD, chance=0.0), cutmix=cutmix
+    )
     if name == "flips-rotations":
-        return Augment(spatial_dims=spatial_dims, geometry=Geometry(free=0.0), weak_light=replace(MILD, chance=0.0))
-    return Augment(spatial_dims=spatial_dims) if name == "full" else None
+        return without
+    return replace(without, geometry=Geometry(flip=0.0, quarter_turns=False, free=0.0)) if cutmix else None
 
 
 def network_options(settings: Settings, source: Source, classes: int) -> dict[str, Any]:
