@@ -221,7 +221,7 @@ class FinetuneSettings(Section):
     cutmix: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
         "auto",
         description="probability that a box of a labelled image is replaced by that of another labelled image, with its mask; "
-        "auto: 0.5 with augment=full, else 0",
+        "auto: 0.5 for images with augment=full, else 0",
     )
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
         "auto",
@@ -240,7 +240,11 @@ class FinetuneSettings(Section):
     patience: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(none_as_word)] = Field(
         10, description="early stopping: number of validations without improvement; none disables it"
     )
-    tta: Literal["none", "flips", "flips+rot"] = Field("none", description="test-time augmentation")
+    tta: Literal["auto", "none", "flips", "flips+rot"] = Field(
+        "auto",
+        description="test-time augmentation; flips: mean over all flips; flips+rot: also over 90-degree rotations; auto: flips "
+        "for images, none for volumes, whose prediction takes eight times as long with it",
+    )
     metrics_grid: Literal["original", "training"] = Field(
         "original",
         description="pixels of metrics; original: those of the files, in mm where the spacing is known; training: those of the "
