@@ -222,7 +222,7 @@ def test_fixmatch(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("pseudo_loss", ["ce", "dice", "dice+ce"])
+@pytest.mark.parametrize("pseudo_loss", ["ce", "dice"])
 def test_fixmatch_with_teacher_gate_and_labelled_cutmix(shape, pseudo_loss):
     options = {"threshold": 0.6, "cutmix": 1.0, "cutmix_with": "labelled", "decay": 0.9, "dice_gated": True, "weight": 2.0}
     m = method("fixmatch", options=options | {"pseudo_loss": pseudo_loss}, **shape)
@@ -245,7 +245,7 @@ def test_fixmatch_with_teacher_gate_and_labelled_cutmix(shape, pseudo_loss):
     if pseudo_loss == "ce":
         expected = literal.cross_entropy(p, label, trusted)
     else:
-        expected = literal.region_loss(p, label, trusted, cross=pseudo_loss == "dice+ce")
+        expected = literal.region_loss(p, label, trusted, cross=False)
     D = literal.foreground_dice(probabilities(m.network, labelled.images), labelled.masks.numpy())
     close(m(labelled, u, step())["pseudo"], 2 * D * expected)
 
@@ -278,18 +278,6 @@ def test_the_teacher_of_fixmatch_follows_the_network():
     for old, new, student in zip(before, m.teacher.parameters(), m.network.parameters()):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * student)
         assert not new.requires_grad
-
-
-@pytest.mark.parametrize("frozen, follows", [(False, (True, True)), (True, (True, False))])
-def test_a_frozen_teacher_follows_until_pseudo_labels_are_used(frozen, follows):
-    m = method("fixmatch", options={"decay": 0.75, "frozen": frozen, "start": 0.5, "start_updates": 10})
-    for (number, progress), moved in zip(((9, 0.6), (10, 0.6)), follows):
-        with torch.no_grad():
-            for weight in m.network.parameters():
-                weight += 1
-        before = [weight.clone() for weight in m.teacher.parameters()]
-        m.after_step(Step(number=number, progress=progress, generator=torch.Generator()))
-        assert moved == any(not torch.equal(old, new) for old, new in zip(before, m.teacher.parameters()))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

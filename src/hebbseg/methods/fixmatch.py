@@ -32,11 +32,10 @@ class FixMatch(RampedMethod):
         start: fraction of training on labelled images alone, before pseudo-labels are used
         start_updates: number of updates on labelled images alone, if it is larger than that fraction
         threshold: τ, minimum confidence of a pseudo-label
-        pseudo_loss: H, cross-entropy (ce), Dice loss (dice) or their sum (dice+ce) on confident positions
+        pseudo_loss: H, cross-entropy (ce) or Dice loss (dice) on confident positions
         dice_gated: multiply the loss on pseudo-labels by D, the foreground Dice on the labelled images of the batch, so that
             a network that misses the foreground does not learn from its own pseudo-labels; otherwise D = 1
         decay: EMA decay of a teacher that predicts q; 0 for none: q is predicted by the network itself
-        frozen: the teacher follows the network only until pseudo-labels are used, then it stays as it is (self-training)
         cutmix: probability of CutMix in the strong view
         cutmix_with: images that CutMix pastes from, other unlabelled images of the batch or labelled ones with their masks
     """
@@ -52,10 +51,9 @@ class FixMatch(RampedMethod):
         start: Share = 0.0,
         start_updates: CountOrZero = 0,
         threshold: Share = 0.95,
-        pseudo_loss: Literal["ce", "dice", "dice+ce"] = "ce",
+        pseudo_loss: Literal["ce", "dice"] = "ce",
         dice_gated: bool = False,
         decay: Rate = 0.0,
-        frozen: bool = False,
         cutmix: Share = 0.0,
         cutmix_with: Literal["unlabelled", "labelled"] = "unlabelled",
         **parts: Unpack[Parts],
@@ -67,13 +65,12 @@ class FixMatch(RampedMethod):
         self.pseudo_loss = pseudo_loss
         self.dice_gated = dice_gated
         self.decay = decay
-        self.frozen = frozen
         self.cutmix = cutmix
         self.cutmix_with = cutmix_with
         self.teacher = make_teacher(self.network) if decay else None
 
     def loss(self, labelled: Labelled, unlabelled: Tensor | None, step: Step) -> dict[str, Tensor]:
-        if self._alone(step):
+        if step.progress < self.start or step.number < self.start_updates:
             return self.supervised(labelled)
         unlabelled = self.needed(unlabelled)
         count = len(labelled.images)
@@ -90,9 +87,5 @@ class FixMatch(RampedMethod):
         return {"supervised": self.criterion(logits[:count], labelled.masks), "pseudo": D * self.lambda_(step) * distance}
 
     def after_step(self, step: Step) -> None:
-        if self.teacher is not None and (not self.frozen or self._alone(step)):
+        if self.teacher is not None:
             follow(self.teacher, self.network, self.decay, step.number)
-
-    def _alone(self, step: Step) -> bool:
-        """Return whether this update is still on labelled images alone."""
-        return step.progress < self.start or step.number < self.start_updates

@@ -51,15 +51,13 @@ def region_loss(logits: Tensor, masks: Tensor, region: Tensor, loss: str) -> Ten
 
 
 def pseudo_label_loss(logits: Tensor, label: Tensor, confidence: Tensor, threshold: float, loss: str) -> Tensor:
-    """Return the loss of pseudo-labels where confidence ≥ threshold: ``"ce"``, ``"dice"`` or the sum ``"dice+ce"``.
-
-    The cross-entropy alone is divided by the number of all positions, in the sum by that of the confident ones.
+    """Return the cross-entropy (``"ce"``) or Dice loss (``"dice"``) of pseudo-labels where confidence ≥ threshold.
 
     Shapes: logits (B, K, *S), label and confidence (B, *S) → ().
     """
     if loss == "ce":
         return confident_cross_entropy(logits, label, confidence, threshold)
-    return region_loss(logits if logits.dtype == torch.float64 else logits.float(), label, confidence >= threshold, loss)
+    return region_loss(logits, label, confidence >= threshold, "dice")
 
 
 @torch.no_grad()
