@@ -33,10 +33,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Every file that is decoded, in order. Several threads decode, so it is a list: appending is atomic."""
     paths: list[Path] = []
 
-    def counted(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
-        def read_and_count(path: Path) -> Any:
+    def counted(read: Callable[..., Any]) -> Callable[..., Any]:
+        def read_and_count(path: Path, *level: Any) -> Any:
             paths.append(Path(path))
-            return read(path)
+            return read(path, *level)
 
         return read_and_count
 
