@@ -183,7 +183,7 @@ def _compute(
             target.mask,
             level=each.level,
             uncertainty=target.uncertainty,
-            further=objects and partial(objects.write_large, each.name, each.suffix, segmenter=segmenters[0]),
+            further=None if objects is None else partial(objects.write_large, each.name, each.suffix, segmenter=segmenters[0]),
             report=lambda done, total: reporter.step(each.name, done, total, {}),
         )
         return _Predicted(picture=picture)
