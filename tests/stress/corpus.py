@@ -5,7 +5,6 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
@@ -24,6 +23,8 @@ from hebbseg.data.splits.split import Split, make_split
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.recipe import load_recipe
 from tests.data.trees import disc, glas_tree, hmeps_tree, picture, plain_folder, save
+from tests.stress.corpus_folders import onnx_kind, pyramid_kinds, run_kinds
+from tests.stress.kinds import Kind
 
 RECIPE = """name = "small"
 [settings]
@@ -36,16 +37,6 @@ seed = [0, 1]
 name = "random"
 init = "random"
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of file: valid contents, and the function that reads a mutated one."""
-
-    name: str
-    suffix: str
-    contents: tuple[bytes, ...]
-    read: Callable[[Path], object]
 
 
 def corpus(folder: Path) -> list[Kind]:
@@ -76,7 +67,7 @@ def corpus(folder: Path) -> list[Kind]:
         file["label"] = volume
     images = (".png", ".bmp", ".jpg", ".gif", ".tif", ".nii", ".nii.gz", ".mha", ".nrrd", ".dcm", ".npy", ".npz", ".h5")
     kinds = [_kind(folder, suffix, _read_image) for suffix in images]
-    return kinds + _of_several_files(folder, image) + _texts(folder)
+    return kinds + _of_several_files(folder, image) + pyramid_kinds(folder) + _texts(folder)
 
 
 def _of_several_files(folder: Path, image: sitk.Image) -> list[Kind]:
@@ -192,7 +183,7 @@ def _read_image(path: Path) -> None:
 
 
 def model_kinds(folder: Path) -> list[Kind]:
-    """Model file, checkpoint and run.json; these need torch."""
+    """Model file, checkpoint, run.json and the files of a run folder; these need torch."""
     import torch
     from safetensors.torch import save_file
 
@@ -225,4 +216,4 @@ def model_kinds(folder: Path) -> list[Kind]:
             read=read,
         )
         for name, read in readers.items()
-    ]
+    ] + [*run_kinds(folder), onnx_kind(folder / "model.onnx")]

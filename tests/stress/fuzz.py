@@ -24,7 +24,8 @@ import warnings
 from pathlib import Path
 
 from hebbseg.errors import HebbsegError
-from tests.stress.corpus import Kind, corpus, model_kinds
+from tests.stress.corpus import corpus, model_kinds
+from tests.stress.kinds import Kind
 
 SECONDS = 20  # of one case
 MEGABYTES = 700  # of one case, above the process before it

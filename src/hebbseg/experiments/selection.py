@@ -67,7 +67,7 @@ def finished_runs(files: Sequence[Path]) -> set[str]:
                         f"--done {path}: there is no column {COLUMN!r}. Use a runs.csv of `hebbseg report --tables`."
                     )
                 ids |= {row[COLUMN] for row in rows if row[COLUMN]}
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a table in UTF-8"
             raise HebbsegError(f"--done {path}: {reason}. Use a runs.csv of `hebbseg report --tables`.") from None
     return ids

@@ -15,7 +15,7 @@ from torch import nn
 from hebbseg.config import Settings
 from hebbseg.data.progress import Reporter
 from hebbseg.data.splits.split import TrainingCases
-from hebbseg.errors import HebbsegError
+from hebbseg.errors import HebbsegError, explaining
 from hebbseg.experiments.tasks import WEIGHTS
 from hebbseg.hebbian.diagnostics import LayerDiagnostics, as_dict
 from hebbseg.networks.factory import build_network
@@ -67,7 +67,11 @@ def cached_weights(folders: Sequence[Path]) -> Initialize:
     def initialize(context: RunContext, network: int) -> tuple[nn.Module, Initialized]:
         path = folders[network] / WEIGHTS
         weights, described = load_model(path)
-        if described["images"] != _images_hash(context.training):
+        with explaining(path, "not weights of stage 1 of a grid", "Delete its folder; the grid makes it again."):
+            report, images = json.loads(described["report"]), described["images"]
+            diagnostics = {name: LayerDiagnostics(**numbers) for name, numbers in report["diagnostics"].items()}
+            history = list(report["history"])
+        if images != _images_hash(context.training):
             raise HebbsegError(
                 f"{path}: these weights were trained on different training images than those of this run, as the data have "
                 "changed. Restore the data, or choose another output folder with -o."
@@ -76,9 +80,7 @@ def cached_weights(folders: Sequence[Path]) -> Initialize:
             return context.initialize(context.outputs, context.settings.run_seed + network * SEEDS_APART)
         made = build_network(**context.network_options(context.outputs)).to(context.fabric.device)
         made.load_state_dict(weights)
-        report = json.loads(described["report"])
-        diagnostics = {name: LayerDiagnostics(**numbers) for name, numbers in report["diagnostics"].items()}
-        return made, Initialized(history=report["history"], diagnostics=diagnostics)
+        return made, Initialized(history=history, diagnostics=diagnostics)
 
     return initialize
 

@@ -1,6 +1,5 @@
 """Tasks of a grid, as a worker executes them: resumable, locked and logged."""
 
-import json
 import shutil
 import sys
 import time
@@ -18,6 +17,7 @@ from hebbseg.atomic_files import write_json
 from hebbseg.config import DataSettings, Settings
 from hebbseg.data.progress import Lines
 from hebbseg.errors import HebbsegError
+from hebbseg.text_files import read_json
 from hebbseg.training.interrupt import Interrupted
 
 if TYPE_CHECKING:  # imports torch, which the driver does not need
@@ -73,10 +73,9 @@ def is_done(task: Task) -> bool:
 def described(folder: Path) -> dict[str, Any]:
     """Return run.json of a run, or an empty dict if there is no readable one."""
     try:
-        description = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(folder / "run.json", "")
+    except HebbsegError:
         return {}
-    return description if isinstance(description, dict) else {}
 
 
 def take_over(task: Task) -> None:

@@ -68,7 +68,7 @@ class Claims:
 
     def _is_stale(self, path: Path) -> bool:
         try:
-            running = is_running(path.read_text(encoding="utf-8"))
+            running = is_running(path.read_text(encoding="utf-8", errors="replace"))
             if running is not None:
                 return not running
             return self._time() - path.stat().st_mtime > self.stale_s

@@ -181,7 +181,7 @@ def _loss(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
     try:
         with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
             rows = [(float(row["step"]), float(row["supervised"])) for row in csv.DictReader(file) if row["stage"] == "fit"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
         return None
     steps, loss = np.array(rows).T if rows else (np.empty(0), np.empty(0))
     return steps, loss

@@ -11,6 +11,7 @@ from hebbseg.config import settings_of_run
 from hebbseg.errors import HebbsegError
 from hebbseg.reporting.arm_names import BASELINE, arm_of, dataset_of
 from hebbseg.reporting.find_runs import find_runs
+from hebbseg.text_files import read_json
 
 READ = ("dice", "jaccard", "hd95", "asd", "dice_pooled")
 METRICS = (*READ, "jaccard_pooled")
@@ -152,12 +153,9 @@ def _read(folder: Path, note: dict[str, Any] | None) -> RunResult:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return read_json(path, "", error=lambda _, finding, remedy: HebbsegError(finding))
+    except HebbsegError as error:
         raise _Unusable(f"{path.name} is not readable ({error})") from error
-    if not isinstance(content, dict):
-        raise _Unusable(f"{path.name} contains a {type(content).__name__} instead of an object")
-    return content
 
 
 def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResult:
@@ -165,6 +163,8 @@ def _row(folder: Path, run: dict[str, Any], summary: dict[str, Any]) -> RunResul
     native = "original" if settings["size"] == "native" else "training"
     settings["metrics_grid"] = str(summary.get("grid", native))
     axes = dict(grid.get("axes") or {})
+    if any(isinstance(value, list | dict) for value in [*axes.values(), grid.get("gain_over")]):
+        raise TypeError("axes of the grid are not plain values")
     labelled = str(axes.pop("labelled", settings["labelled"]))
     fold = axes.pop("fold", settings["fold"])
     seed = int(axes.pop("seed", settings["seed"]))

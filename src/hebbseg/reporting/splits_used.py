@@ -1,10 +1,10 @@
 """The splits of runs, read from split.json: sizes, and how folds were drawn."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hebbseg.reporting.results import RunResult
+from hebbseg.text_files import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class SplitUsed:
 def split_used(run: RunResult) -> SplitUsed | None:
     """Return the split of a run, or None if split.json is missing or not readable."""
     try:
-        content = json.loads((run.folder / "split.json").read_text(encoding="utf-8"))
+        content = read_json(run.folder / "split.json", "")
         training, drawn = content["training"], content["provenance"]
         # If no patient is known, the split counts as grouped, as no known patient is divided.
         unknown = any(str(note).startswith("No groups") for note in drawn["notes"])
@@ -38,7 +38,7 @@ def split_used(run: RunResult) -> SplitUsed | None:
             folds=drawn["folds"],
             grouped=None if unknown else bool(drawn["grouped"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

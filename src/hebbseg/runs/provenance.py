@@ -1,11 +1,11 @@
 """Which images a set of weights was trained on, as recorded by the runs it comes from."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
+from hebbseg.text_files import read_json
 
 STAGE_1 = "pretrained.safetensors"
 
@@ -61,7 +61,7 @@ def overlap_warning(weights: Path, test: Sequence[str]) -> str | None:
 def _initial_weights(folder: Path) -> Path | None:
     """Return the file that the run in ``folder`` was initialized from, if it is recorded."""
     try:
-        name = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("init_file")
-    except (OSError, ValueError, AttributeError):
+        name = read_json(folder / "run.json", "").get("init_file")
+    except HebbsegError:
         return None
     return Path(name) if isinstance(name, str) else None

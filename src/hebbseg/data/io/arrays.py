@@ -6,7 +6,9 @@ first axis if its size is at most 4; a 3D array without one is a volume. Npz and
 """
 
 import io
+import math
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,13 +20,14 @@ import numpy as np
 
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, user_colours, user_values
-from hebbseg.data.io.limits import check_declared
+from hebbseg.data.io.limits import EXPORT_AGAIN, SMALL_BYTES, check_declared
 from hebbseg.errors import did_you_mean
 
 IMAGE_KEYS = ("image", "img", "data")
 LABEL_KEYS = ("label", "labels", "mask", "seg")
 _MOST_CHANNELS = 4
 _HDF5 = (".h5", ".hdf5")
+_SMALL_CHUNK = 2**17  # compressed bytes; deflate makes at most 135 MB of them
 
 
 def read_header(path: Path) -> Header:
@@ -59,8 +62,12 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
     elif path.suffix.lower() == ".npz":
         np.savez_compressed(path, label=values)
     else:
-        with h5py.File(path, "w") as file:
+        # In memory first: HDF5 reports a full disk only when the file is closed, where h5py ignores it.
+        with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
             file.create_dataset("label", data=values, compression="gzip")
+            file.flush()
+            content = file.id.get_file_image()
+        path.write_bytes(content)
 
 
 def has_label(path: Path) -> bool:
@@ -113,7 +120,26 @@ def _stored(path: Path, keys: Sequence[str]) -> Iterator[_Stored]:
                     f"{name!r} is a link, or its values are in another file",
                     "Files must contain their arrays. Store the values themselves, for example with h5repack or h5py.",
                 )
-            yield _Stored(shape=dataset.shape or (), dtype=dataset.dtype, compressed=True, read=lambda: dataset[()])
+            yield _Stored(
+                shape=dataset.shape or (), dtype=dataset.dtype, compressed=True, read=lambda: _read_hdf5(dataset, path)
+            )
+
+
+def _read_hdf5(dataset: Any, path: Path) -> np.ndarray:
+    """Return the values; raises if a chunk would be decoded to more bytes than it can have."""
+    if dataset.chunks is not None:
+        chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize
+        if chunk > max(SMALL_BYTES, 4 * dataset.nbytes):
+            raise DataError(path, f"chunks of {chunk} bytes for {dataset.nbytes} bytes of values", EXPORT_AGAIN)
+        if dataset.compression == "gzip":
+            packed: list[tuple[int, ...]] = []
+            dataset.id.chunk_iter(lambda info: packed.append(info.chunk_offset) if info.size > _SMALL_CHUNK else None)
+            for place in packed:
+                skipped_filters, stored = dataset.id.read_direct_chunk(place)
+                if not skipped_filters and len(zlib.decompressobj().decompress(stored, chunk + 1)) > chunk:
+                    raise DataError(path, f"the chunk at {place} has more than its {chunk} bytes", EXPORT_AGAIN)
+    values: np.ndarray = dataset[()]
+    return values
 
 
 def _is_inside(file: Any, name: str) -> bool:

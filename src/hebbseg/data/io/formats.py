@@ -184,7 +184,8 @@ def write_mask(path: str | Path, indices: np.ndarray, like: Image, classes: Sequ
     if suffix in FOLDERS:
         kind.write_mask(target, indices, like, classes)
         return target
-    with replacing(target) as temporary:
+    # ITK and HDF5 report a full disk as exceptions of their own.
+    with explaining(target, "could not be written", "Free disk space, then try again."), replacing(target) as temporary:
         kind.write_mask(temporary, indices, like, classes)
     return target
 

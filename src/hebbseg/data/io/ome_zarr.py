@@ -26,8 +26,9 @@ from hebbseg.data.io.image_file import (
     checked_level,
     user_part,
 )
-from hebbseg.data.io.limits import EXPORT_AGAIN, check_declared
+from hebbseg.data.io.limits import EXPORT_AGAIN, SMALL_BYTES, check_declared
 from hebbseg.data.io.tiles import LARGEST_TILE, TiledArray, part_of
+from hebbseg.data.io.zarr_store import MOST_LEVELS, open_group, stored_bytes
 from hebbseg.errors import FileError, HebbsegError, explaining
 
 TILE = 512
@@ -166,14 +167,16 @@ def _geometry(found: _Pyramid, level: int) -> dict[str, Any]:
 
 
 def _opened(path: Path, level: int = 0) -> _Pyramid:
-    zarr = _zarr()
-    group = zarr.open_group(path, mode="r")
+    _zarr()
+    group = open_group(path)
     attributes = dict(group.attrs)
     ome = attributes.get("ome", attributes)
     scales = ome.get("multiscales") if isinstance(ome, dict) else None
     if not scales:
         raise DataError(path, "a Zarr group without OME metadata (multiscales)", "Export the image as OME-Zarr.")
     entry = scales[0]
+    if not 1 <= len(entry["datasets"]) <= MOST_LEVELS:
+        raise DataError(path, f"{len(entry['datasets'])} levels", f"Allowed: 1 to {MOST_LEVELS}. {EXPORT_AGAIN}")
     arrays = tuple(group[dataset["path"]] for dataset in entry["datasets"])
     named = [axis["name"] if isinstance(axis, dict) else axis for axis in entry.get("axes", "tczyx"[-arrays[0].ndim :])]
     axes = "".join(str(name).lower() for name in named)
@@ -187,6 +190,10 @@ def _opened(path: Path, level: int = 0) -> _Pyramid:
             )
     found = _Pyramid(arrays=arrays, axes=axes, spacings=_spacings(entry, axes), version=int(group.metadata.zarr_format))
     checked_level(path, level, [found.size(number) for number in range(len(arrays))])
+    chosen = arrays[level]
+    if math.prod(chosen.shape) * chosen.dtype.itemsize > SMALL_BYTES:
+        stored = stored_bytes(path, entry["datasets"][level]["path"])
+        check_declared(path, chosen.shape, bits=8 * chosen.dtype.itemsize, file_bytes=stored, limited=False)
     return found
 
 

@@ -15,6 +15,7 @@ import tifffile
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, Level, RawMask, checked_level, user_colours, user_values
 from hebbseg.data.io.limits import EXPORT_AGAIN, check_declared
+from hebbseg.data.io.tiff_structure import check_frames, check_pages, check_tiles
 
 _MM_PER = {"m": 1000.0, "cm": 10.0, "mm": 1.0, "um": 1e-3, "µm": 1e-3, "μm": 1e-3, "micron": 1e-3, "nm": 1e-6}
 _CHANNEL_AXES = "SC"
@@ -22,8 +23,17 @@ _OPACITY = (1, 2)  # EXTRASAMPLES: associated, unassociated alpha
 
 
 def opened(path: Path) -> tifffile.TiffFile:
-    """Open a file without the further files that OME metadata may name, which could be any file of this machine."""
-    return tifffile.TiffFile(path, _multifile=False)
+    """Open a file without the further files that its metadata may name, which could be any file of this machine."""
+    check_pages(path)
+    file = tifffile.TiffFile(path, _multifile=False)
+    try:
+        if file.is_ndtiff:
+            raise DataError(path, "an NDTiff data set, whose pixels are in several files", "Export it as OME-TIFF.")
+        check_frames(path, file)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def levels(path: Path) -> list[Level]:
@@ -131,6 +141,7 @@ def _pixels(file: tifffile.TiffFile, path: Path, level: int = 0) -> np.ndarray:
     channel, spatial = _axes(series, path)
     shape = tuple(series.shape[axis] for axis in spatial)
     _check_size(series, path)
+    check_tiles(path, file, series)
     pixels = series.asarray()
     rest = [axis for axis in range(pixels.ndim) if axis not in (*channel, *spatial)]
     # stored axes → (channels…, singletons…, *spatial) → (C, *spatial)

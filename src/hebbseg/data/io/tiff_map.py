@@ -13,6 +13,7 @@ from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Image, RawMask, ReadPart, user_part
 from hebbseg.data.io.limits import EXPORT_AGAIN, check_declared
 from hebbseg.data.io.tiff import _axes, _has_opacity, _only_series, _palette, _resolution, _spacing_mm, _upright, opened
+from hebbseg.data.io.tiff_structure import check_tile
 from hebbseg.data.io.tiles import LARGEST_TILE, TiledArray
 from hebbseg.errors import explaining
 
@@ -108,9 +109,11 @@ def _tiled(path: Path, series: Any, *, opacity: bool, palette: np.ndarray | None
         parts = []
         for (offsets, counts), plane in product(tables, range(planes)):
             number = (plane * down + row) * across + column
-            data = _segment(path, source, offsets[number], counts[number], (row, column)) if number < len(counts) else None
+            there = number < min(len(offsets), len(counts))
+            data = _segment(path, source, offsets[number], counts[number], (row, column)) if there else None
             decoded = None
             if data is not None:
+                check_tile(path, page, data)
                 with explaining(path, f"tile {row}, {column} (row, column) is damaged", f"{EXPORT_AGAIN}", error=DataError):
                     decoded = decode_segment(data, number, **options)[0]
             if decoded is None:

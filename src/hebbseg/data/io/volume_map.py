@@ -14,6 +14,7 @@ from hebbseg.data.io.formats import FORMATS, explained, read_image, suffix_of
 from hebbseg.data.io.image_file import Image
 from hebbseg.data.io.limits import check_declared
 from hebbseg.data.io.tiles import release_pages
+from hebbseg.errors import explaining
 
 SLICES = 32  # decoded at a time
 
@@ -37,7 +38,8 @@ def map_volume(path: Path, scratch: Path) -> Image:
 def new_map(path: Path, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
     """Return a new writable memory-mapped array; raises if the disk is full, where writing to a map would end the process."""
     count = int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
-    with path.open("wb") as file:
+    remedy = "Free disk space, or choose another folder."
+    with explaining(path, f"could not be written ({count} bytes)", remedy), path.open("wb") as file:
         reserve(file.fileno(), count)
     return np.memmap(path, dtype=dtype, mode="r+", shape=shape)
 

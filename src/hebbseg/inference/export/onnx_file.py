@@ -28,6 +28,7 @@ from hebbseg.inference.predictor import Predictor, settings_of
 KEY = "hebbseg"  # of the description among the metadata
 INPUT, OUTPUT, BORDER = "image", "probabilities", "border"
 OPSET = 17
+TOLERANCE = 1e-3  # of probabilities below 0 or above 1
 
 
 def write_onnx(
@@ -90,18 +91,29 @@ class OnnxNetwork(nn.Module):
             self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.name = name
         self.has_border = BORDER in [output.name for output in self.session.get_outputs()]
+        self.classes = 0  # 0: any number
 
     def run(self, image: Tensor) -> Tensor:
         """Return the probabilities, and those of the border as last channel if the file has them."""
         outputs = self.session.run([OUTPUT, BORDER] if self.has_border else [OUTPUT], {INPUT: image.contiguous().numpy()})
-        return torch.cat([torch.from_numpy(each) for each in outputs], 1)
+        return torch.cat([self._checked(torch.from_numpy(found), image, n) for found, n in zip(outputs, (self.classes, 1))], 1)
+
+    def _checked(self, found: Tensor, image: Tensor, channels: int) -> Tensor:
+        expected = (len(image), channels or found.shape[1], *image.shape[2:])
+        if found.shape != expected:
+            raise HebbsegError(f"{self.name}: it returns values of shape {tuple(found.shape)} instead of {expected}.")
+        if not ((found >= -TOLERANCE) & (found <= 1 + TOLERANCE)).all():  # also if one is NaN
+            raise HebbsegError(f"{self.name}: its outputs are not probabilities from 0 to 1. Export the model again.")
+        return found
 
     def forward(self, image: Tensor) -> Tensor:
         try:
             found = self.run(image)
             if self.has_border:  # the border is part of the foreground
-                found[:, 1] = (found[:, 1] - found[:, 2]).clamp_min(0)
-            return found.log()
+                found[:, 1] -= found[:, 2]
+            return found.clamp(0, 1).log()
+        except HebbsegError:
+            raise
         except Exception as error:  # onnxruntime has exceptions of its own
             shown = "×".join(map(str, image.shape[2:]))
             raise HebbsegError(f"{self.name}: it cannot be applied to an image of {shown} pixels ({error}).") from error
@@ -119,10 +131,13 @@ def load_onnx(path: Path) -> dict[str, Any]:
     remedy = "Only ONNX files of `hebbseg export` have a description of preprocessing and classes."
     with explaining(path, "no hebbseg model", remedy):
         description = json.loads(network.metadata[KEY])
+        if not isinstance(description, dict):
+            raise TypeError(f"its description is a {type(description).__name__}, not an object")
     try:
         described = ModelDescription.of(description, trust=True)  # the network is not built, so nothing is imported
     except HebbsegError as error:
         raise FileError(path, str(error), remedy) from error
+    network.classes = len(described.classes)
     # Without the output of the border, it counts as foreground.
     return {"network": network.eval(), **settings_of(described), "borders": network.has_border}
 

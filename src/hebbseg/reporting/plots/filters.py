@@ -1,6 +1,5 @@
 """Figures of the filters learned in stage 1."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from hebbseg.errors import HebbsegError
 from hebbseg.networks.factory import as_described, build_network, check_trusted
 from hebbseg.networks.model_file import load_model
 from hebbseg.reporting.plots.figures import plt
+from hebbseg.text_files import read_json
 
 UNITS_AT_MOST = 16
 CHANNELS_AT_MOST = 16
@@ -24,14 +24,16 @@ def learned_filters(folder: Path, seed: int) -> tuple[str, np.ndarray, np.ndarra
     """
     weights, described = load_model(folder / "pretrained.safetensors")
     try:
-        layer = next(iter(json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))))
+        layer = next(iter(read_json(folder / "pretrain.json", "Restore it from a backup.")))
         network = as_described(described["network"])
         check_trusted(network)
         module = build_network(**network, seed=seed).get_submodule(layer)
         banks = [bank.detach().numpy() for bank in (module.get_parameter("weight"), weights[f"{layer}.weight"])]
         if isinstance(module, _ConvTransposeNd):
             banks = [bank.swapaxes(0, 1) for bank in banks]
-    except (AttributeError, KeyError, TypeError, ValueError, OSError, StopIteration) as error:
+        if any(bank.ndim not in (4, 5) for bank in banks) or banks[0].shape != banks[1].shape:
+            raise ValueError(f"shapes {banks[0].shape} and {banks[1].shape} of {layer}")
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, StopIteration) as error:
         raise HebbsegError(f"{folder}: the weights of stage 1 belong to another network ({error!r}).") from error
     first, last = (bank[:, :, bank.shape[2] // 2] if bank.ndim == 5 else bank for bank in banks)
     return layer, first, last

@@ -75,7 +75,8 @@ def is_training_run(folder: Path) -> bool:
         return False
     run = read_json(folder / "run.json", REMEDY)
     names = ("model.safetensors", "metrics.csv")
-    probe = (run.get("grid") or {}).get("kind") == "probe"
+    grid = run.get("grid")
+    probe = isinstance(grid, dict) and grid.get("kind") == "probe"
     return not probe and (run.get("status") != "done" or any((folder / name).is_file() for name in names))
 
 

@@ -2,17 +2,18 @@
 
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hebbseg import __version__
 from hebbseg.atomic_files import write_text
 from hebbseg.data.progress import counted
-from hebbseg.errors import HebbsegError, printable
+from hebbseg.errors import HebbsegError, explaining, printable
 from hebbseg.reporting.charts import Picture
 from hebbseg.reporting.pages import render
 from hebbseg.reporting.run_page import mask_curve, pictures, sentences, tables
 from hebbseg.reporting.run_page.advice import next_steps
-from hebbseg.reporting.run_page.facts import RunFacts, read_run
+from hebbseg.reporting.run_page.facts import REMEDY, RunFacts, read_run
 from hebbseg.reporting.sections import Part, Section
 from hebbseg.reporting.tables.ablations import diagnostics_table
 from hebbseg.reporting.tables.table import Table
@@ -32,19 +33,25 @@ def write_run_page(folder: Path, page: Path | None = None) -> tuple[Path, tuple[
     """
     facts = read_run(folder)
     made = _sections(facts)
-    html = render(
-        "run.html.jinja",
-        version=__version__,
-        name=facts.name,
-        asked=sentences.asked(facts),
-        done=sentences.done(facts),
-        warnings=sentences.warnings(facts),
-        steps=next_steps(facts),
-        sections=made,
-    )
+    with written(folder):
+        html = render(
+            "run.html.jinja",
+            version=__version__,
+            name=facts.name,
+            asked=sentences.asked(facts),
+            done=sentences.done(facts),
+            warnings=sentences.warnings(facts),
+            steps=next_steps(facts),
+            sections=made,
+        )
     page = folder / PAGE if page is None else page
     write_text(page, html)
     return page, tuple(part.table for section in made for part in section.parts if part.table is not None)
+
+
+def written(part: str | Path) -> AbstractContextManager[None]:
+    """Convert errors of making a part of the page: files of the run are valid JSON and tables, but can have any content."""
+    return explaining(part, "a file of the run has unexpected content", REMEDY)
 
 
 def add_run_page(folder: Path) -> str:
@@ -81,8 +88,9 @@ def _sections(facts: RunFacts) -> list[Section]:
 def _section(anchor: str, title: str, text: str, items: Callable[[], list[Item]]) -> Section | None:
     """Return a section, with a remark instead of its content if a file is damaged; None if it is empty."""
     try:
-        parts = tuple(_part(item) for item in items() if item)
-    except (HebbsegError, OSError) as error:
+        with written(title):
+            parts = tuple(_part(item) for item in items() if item)
+    except HebbsegError as error:
         parts = (Part(remark=f"Not shown: {error}"),)
     if not parts and anchor not in ("settings",):
         return None
@@ -130,7 +138,7 @@ def _filters(facts: RunFacts) -> list[Item]:
         items.append(f"Filters not shown: {error}")
     try:
         items.append(diagnostics_table(facts.folder, ""))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         items.append(f"Diagnostics not shown: pretrain.json is not readable ({error}).")
     return items
 

@@ -1,6 +1,5 @@
 """Ablation tables: temperature, linear probe and stage-1 diagnostics."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from hebbseg.reporting.references import References
 from hebbseg.reporting.statistics import mean_interval
 from hebbseg.reporting.tables.comparisons import MARKS, MEANS, PAIRED, published_cell, regime_heading
 from hebbseg.reporting.tables.table import EMPTY, Cell, Row, Table, estimate_cell, file_name, marked, number_cell, text_cell
+from hebbseg.text_files import read_json
 
 PUBLISHED_COLUMN = (
     "Published: Ciampi et al., for the same algorithm and data set, over the voxels of all test images together, so it is "
@@ -127,7 +127,7 @@ def _levels(comparison: Comparison) -> list[str]:
 
 def diagnostics_table(folder: Path, name: str) -> Table:
     """Return the stage-1 diagnostics of one run by layer, from pretrain.json."""
-    layers = json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))
+    layers = read_json(folder / "pretrain.json", "Restore it from a backup.")
     columns: dict[str, tuple[str, Callable[[float], Cell]]] = {
         "units": ("units", lambda value: number_cell(value, 0)),
         "moved": ("moved (%)", lambda value: number_cell(100 * value, 0)),
