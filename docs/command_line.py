@@ -57,7 +57,14 @@ def _row(param: Any, context: Any) -> str:
     text = Text.from_markup(param.help or "").plain.replace("\n", " ")
     if param.show_default is not False and param.default not in (None, False, "") and not callable(param.default):
         text += f" [{param.default}]"
-    return f"| `{_cell(flags.strip())}` | {_cell(text).replace('<', '&lt;').replace('*', chr(92) + '*')} |"
+    return f"| {_flags(param, flags)} | {_cell(text).replace('<', '&lt;').replace('*', chr(92) + '*')} |"
+
+
+def _flags(param: Any, record: str) -> str:
+    """Return the flags and the metavariable of an option, each as code of its own: lines break only between them."""
+    flags = ", ".join(f"`{flag}`" for flag in [*param.opts, *param.secondary_opts])
+    metavar = "" if param.is_flag else record.strip().removeprefix(", ".join(param.opts)).strip()
+    return f"{flags} `{_cell(metavar)}`" if metavar else flags
 
 
 def _cell(text: str) -> str:

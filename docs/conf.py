@@ -18,6 +18,7 @@ exclude_patterns = ["_build"]
 nitpicky = True
 # Types of other packages in signatures: the site has no copy of their documentation, and loads nothing.
 nitpick_ignore_regex = [("py:.*", ".*")]
+smartquotes = False  # options and quoted values can be copied as they are
 
 myst_enable_extensions = ["dollarmath", "attrs_inline"]
 myst_heading_anchors = 4
