@@ -32,7 +32,7 @@ def _command(command: Any, name: str) -> Iterator[str]:
     params = command.get_params(context)
     yield f"## hebbseg {name}\n"
     arguments = " ".join(
-        piece.strip("{}")
+        piece.translate({ord("{"): None, ord("}"): None})
         for param in params
         if param.param_type_name == "argument"
         for piece in param.get_usage_pieces(context)
@@ -56,7 +56,7 @@ def _row(param: Any, context: Any) -> str:
     flags, _ = param.get_help_record(context)
     text = Text.from_markup(param.help or "").plain.replace("\n", " ")
     if param.show_default is not False and param.default not in (None, False, "") and not callable(param.default):
-        text += f" [{param.default}]"
+        text += " [on]" if param.default is True else f" [{param.default}]"
     return f"| {_flags(param, flags)} | {_cell(text).replace('<', '&lt;').replace('*', chr(92) + '*')} |"
 
 

@@ -55,7 +55,7 @@ def test_training_writes_the_page(curve_run: Path) -> None:
     text = text_of(curve_run / "report.html")
     summary = json.loads((curve_run / "summary.json").read_text(encoding="utf-8"))
     for expected in (
-        "Asked: segment foreground in",
+        "Task: segment foreground in",
         "trained on 7 images with a mask and none without",
         "Done: 3 of 3 updates of stage 2; the whole run took",
         f"On 5 held-out test cases, the mean Dice is {100 * summary['dice']['mean']:.1f} %",
