@@ -70,6 +70,13 @@ def escape_docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any
             lines[number] = "``".join(pieces)
 
 
+def write_dashes(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Write the dash between a parameter and its description, which Sphinx gives as two hyphens."""
+    for node in list(doctree.findall(nodes.Text)):
+        if node.astext() == " -- ":
+            node.parent.replace(node, nodes.Text(" – "))
+
+
 def write_equation(translator: Any, node: Any) -> None:
     """Write an equation as MathML, which browsers draw without scripts or fonts."""
     block = isinstance(node, nodes.math_block)
@@ -83,6 +90,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", read_page)
     app.connect("autodoc-process-docstring", mark_equations, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", escape_docstring, priority=600)  # after napoleon
+    app.connect("doctree-resolved", write_dashes)
     app.add_html_math_renderer("mathml", (write_equation, None), (write_equation, None))
     app.config.html_math_renderer = "mathml"
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -57,7 +57,7 @@ def test_training_writes_the_page(curve_run: Path) -> None:
     for expected in (
         "Task: segment foreground in",
         "trained on 7 images with a mask and none without",
-        "Done: 3 of 3 updates of stage 2; the whole run took",
+        "Outcome: 3 of 3 updates of stage 2; the whole run took",
         f"On 5 held-out test cases, the mean Dice is {100 * summary['dice']['mean']:.1f} %",
         "Stage 2 had 3 updates; the default is 2000.",
         "From 4 to 7 masks, the mean Dice changed by",
