@@ -216,7 +216,7 @@ def test_words_of_the_curve_follow_its_intervals() -> None:
     assert "+10.0 percentage points" in up and "More masks helped" in up and "20 masks would give a Dice of about 80 %" in up
     assert "That is a guess" in up
     flat = curve_sentences(points(0.01, 0.05, (-0.1, 0.3)))
-    assert "no detectable effect" in flat and "nothing can be said about 20 masks" in flat and "−0.10" in flat
+    assert "no detectable effect" in flat and "there is no estimate for 20 masks" in flat and "−0.10" in flat
     assert "did not help" in curve_sentences(points(-0.1, 0.05, (-0.3, -0.1)))
 
 
