@@ -63,7 +63,7 @@ def escape_docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any
     """Escape |P| and *S in docstrings, which reStructuredText takes for substitutions and emphasis."""
     literal = False
     for number, line in enumerate(lines):
-        literal = literal and (not line or line.startswith(" ")) or line == "::"
+        literal = (literal and (not line or line.startswith(" "))) or line == "::"
         if not literal and not line.lstrip().startswith((">>>", "...")):
             pieces = line.split("``")
             pieces[::2] = [re.sub(r"(?<![\\*])(\*(?!\*)|\|)", r"\\\1", piece) for piece in pieces[::2]]
