@@ -78,6 +78,7 @@ def predict(
         typer.Option(
             "--level",
             min=0,
+            metavar="N",
             help="Level of OME-TIFF and OME-Zarr pyramids to predict: 0 is the largest. [dim]\\[0][/]",
             show_default=False,
         ),

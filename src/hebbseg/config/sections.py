@@ -84,7 +84,9 @@ class DataSettings(Section):
         description="patient of each case, to keep patients together in the split: a CSV column (patients.csv:patient) or a "
         "regular expression whose first group is the patient ('^(p[0-9]+)_')",
     )
-    mask_threshold: float | None = Field(None, description="mask values from this on are foreground, for masks with soft edges")
+    mask_threshold: float | None = Field(
+        None, description="smallest mask value that counts as foreground, for masks with soft edges"
+    )
     label_map: str | None = Field(None, description="classes and their mask values ('background=0;gland=255'), or a JSON file")
     ignore: Annotated[str | None, BeforeValidator(as_text)] = Field(
         None,

@@ -54,8 +54,8 @@ def choose_masks(root: Path, roles: Roles) -> list[str]:
         roles.others[:] = [found for found in roles.others if found.path not in used]
         where = f"the files ending in {each.folder}" if _kind([each]) == "endings" else f"read from {each.folder}/"
         notes.append(
-            f"the masks are {where}, whose {len(each.files)} files match {len(each.images)} images by name and look like masks; "
-            "--masks chooses others"
+            f"the masks are {where}, whose {len(each.files)} files match {len(each.images)} images by name and look like "
+            "masks; --masks chooses others"
         )
     return notes
 

@@ -96,7 +96,9 @@ class OnnxNetwork(nn.Module):
     def run(self, image: Tensor) -> Tensor:
         """Return the probabilities, and those of the border as last channel if the file has them."""
         outputs = self.session.run([OUTPUT, BORDER] if self.has_border else [OUTPUT], {INPUT: image.contiguous().numpy()})
-        return torch.cat([self._checked(torch.from_numpy(found), image, n) for found, n in zip(outputs, (self.classes, 1))], 1)
+        channels = (self.classes, 1)[: len(outputs)]
+        pairs = zip(map(torch.from_numpy, outputs), channels, strict=True)
+        return torch.cat([self._checked(found, image, count) for found, count in pairs], 1)
 
     def _checked(self, found: Tensor, image: Tensor, channels: int) -> Tensor:
         expected = (len(image), channels or found.shape[1], *image.shape[2:])
