@@ -172,7 +172,7 @@ def _classes() -> tuple[Any, Any]:
     from zarr.registry import register_codec
     from zarr.storage import LocalStore
 
-    class Bounded(Codec):  # type: ignore[misc]
+    class Bounded(Codec):
         """A compressor of version 2."""
 
         codec_id = _BOUNDED
@@ -187,7 +187,7 @@ def _classes() -> tuple[Any, Any]:
             return decoded(self.codec, bytes(buf), self.limit)
 
     @dataclass(frozen=True)
-    class BoundedBytes(BytesBytesCodec):  # type: ignore[misc]
+    class BoundedBytes(BytesBytesCodec):
         """A compressor of version 3."""
 
         codec: str
@@ -208,7 +208,7 @@ def _classes() -> tuple[Any, Any]:
         def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
             raise NotImplementedError
 
-    class Inside(LocalStore):  # type: ignore[misc]
+    class Inside(LocalStore):
         """A folder whose metadata have bounded codecs, and of which no file is a link to a place outside."""
 
         async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
