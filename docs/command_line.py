@@ -32,7 +32,7 @@ def _command(command: Any, name: str) -> Iterator[str]:
     params = command.get_params(context)
     yield f"## hebbseg {name}\n"
     arguments = " ".join(
-        piece.strip("{}")
+        piece.translate({ord("{"): None, ord("}"): None})
         for param in params
         if param.param_type_name == "argument"
         for piece in param.get_usage_pieces(context)
@@ -56,8 +56,15 @@ def _row(param: Any, context: Any) -> str:
     flags, _ = param.get_help_record(context)
     text = Text.from_markup(param.help or "").plain.replace("\n", " ")
     if param.show_default is not False and param.default not in (None, False, "") and not callable(param.default):
-        text += f" [{param.default}]"
-    return f"| `{_cell(flags.strip())}` | {_cell(text).replace('<', '&lt;').replace('*', chr(92) + '*')} |"
+        text += " [on]" if param.default is True else f" [{param.default}]"
+    return f"| {_flags(param, flags)} | {_cell(text).replace('<', '&lt;').replace('*', chr(92) + '*')} |"
+
+
+def _flags(param: Any, record: str) -> str:
+    """Return the flags and the metavariable of an option, each as code of its own: lines break only between them."""
+    flags = ", ".join(f"`{flag}`" for flag in [*param.opts, *param.secondary_opts])
+    metavar = "" if param.is_flag else record.strip().removeprefix(", ".join(param.opts)).strip()
+    return f"{flags} `{_cell(metavar)}`" if metavar else flags
 
 
 def _cell(text: str) -> str:

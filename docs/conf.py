@@ -18,6 +18,9 @@ exclude_patterns = ["_build"]
 nitpicky = True
 # Types of other packages in signatures: the site has no copy of their documentation, and loads nothing.
 nitpick_ignore_regex = [("py:.*", ".*")]
+default_role = "py:obj"  # `name` in docstrings: a link if the site has a page of it
+highlight_language = "text"
+smartquotes = False  # options and quoted values can be copied as they are
 
 myst_enable_extensions = ["dollarmath", "attrs_inline"]
 myst_heading_anchors = 4

@@ -42,13 +42,39 @@ def read_page(app: Sphinx, page: str, content: list[str]) -> None:
     content[0] = ANCHOR.sub(r"(\1)=\n", LINK.sub(link, text))
 
 
+SECTION = re.compile(r"(?:Args|Options|Attributes|Returns|Yields|Raises|Example|Examples|References?|Note):")
+
+
+def mark_equations(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Make literal blocks of indented equations, which would run into one paragraph."""
+    marked: list[str] = []
+    section = block = False
+    for line in lines:
+        if line and not line.startswith(" "):
+            section, block = bool(SECTION.fullmatch(line)), False
+        elif line.strip() and not section and not block and marked and not marked[-1]:
+            marked += ["::", ""]
+            block = True
+        marked.append(line)
+    lines[:] = marked
+
+
 def escape_docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Escape |P| and *S in docstrings, which reStructuredText takes for substitutions and emphasis."""
+    literal = False
     for number, line in enumerate(lines):
-        if not line.lstrip().startswith((">>>", "...")):
+        literal = (literal and (not line or line.startswith(" "))) or line == "::"
+        if not literal and not line.lstrip().startswith((">>>", "...")):
             pieces = line.split("``")
             pieces[::2] = [re.sub(r"(?<![\\*])(\*(?!\*)|\|)", r"\\\1", piece) for piece in pieces[::2]]
             lines[number] = "``".join(pieces)
+
+
+def write_dashes(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Write the dash between a parameter and its description, which Sphinx gives as two hyphens."""
+    for node in list(doctree.findall(nodes.Text)):
+        if node.astext() == " -- ":
+            node.parent.replace(node, nodes.Text(" – "))
 
 
 def write_equation(translator: Any, node: Any) -> None:
@@ -62,7 +88,9 @@ def write_equation(translator: Any, node: Any) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the parts of this extension."""
     app.connect("source-read", read_page)
+    app.connect("autodoc-process-docstring", mark_equations, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", escape_docstring, priority=600)  # after napoleon
+    app.connect("doctree-resolved", write_dashes)
     app.add_html_math_renderer("mathml", (write_equation, None), (write_equation, None))
     app.config.html_math_renderer = "mathml"
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -23,7 +23,7 @@ def test_generated_pages_are_those_of_the_code(name: str) -> None:
 
 def test_the_command_line_page_has_every_command_and_option() -> None:
     page = docs.command_line_page()
-    for words in ("## hebbseg train", "## hebbseg next", "`--labelled, --labeled 10%\\|8`", "`--resume`"):
+    for words in ("## hebbseg train", "## hebbseg next", "`--labelled`, `--labeled` `10%\\|8`", "`--resume`"):
         assert words in page
 
 

@@ -1,5 +1,11 @@
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+import hebbseg
+
+ROOT = Path(__file__).parents[1]
 
 
 def run(code: str) -> str:
@@ -16,3 +22,10 @@ def test_every_public_name_is_there() -> None:
 
 def test_unknown_name_is_an_attribute_error() -> None:
     assert run("import hebbseg; print(hasattr(hebbseg, 'Plastic'))") == "False"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    latest = next(name for name in re.findall(r"^## (\S+)", changelog, re.M) if name != "Unreleased")
+    assert hebbseg.__version__ == latest == re.search(r"^version: (.+)$", citation, re.M)[1]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hebbseg.networks.unet import UNet
     from hebbseg.segmenter import Segmenter
 
-__version__ = "0.2.0"
+__version__ = "1.0.0rc1"
 
 _MODULES = {
     "Hebb": "hebbseg.hebbian.rules",

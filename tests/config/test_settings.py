@@ -2,7 +2,7 @@
 
 import pytest
 
-from hebbseg.config import make_settings
+from hebbseg.config import make_settings, settings_of_run
 from hebbseg.errors import HebbsegError
 
 
@@ -17,3 +17,10 @@ def test_an_unknown_setting_gets_the_nearest_three() -> None:
 def test_a_name_that_resembles_none() -> None:
     with pytest.raises(HebbsegError, match=r"Unknown option 'zzzzzz'\. `hebbseg train --help`"):
         make_settings("data", {"zzzzzz": 3})
+
+
+def test_a_run_of_a_version_without_cutmix_is_resumed_without_it() -> None:
+    stored = make_settings("data", {}).flat()
+    assert settings_of_run(stored).finetune.cutmix == "auto"
+    stored.pop("cutmix")
+    assert settings_of_run(stored).finetune.cutmix == 0

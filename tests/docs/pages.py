@@ -8,17 +8,21 @@ from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n|(?P<output><!-- output -->\n))?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$",
+    re.M | re.S,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A fenced block; ``reason`` says why no test runs it, if so."""
+    """A fenced block; ``reason`` says why no test runs it, if so; ``output``: lines that the block before prints."""
 
     page: str
     language: str
     text: str
     reason: str | None
+    output: bool
 
     @property
     def lines(self) -> list[str]:
@@ -38,7 +42,7 @@ def text_of(page: str) -> str:
 
 def blocks(page: str) -> list[Block]:
     return [
-        Block(page=page, language=match["language"], text=match["text"], reason=match["reason"])
+        Block(page=page, language=match["language"], text=match["text"], reason=match["reason"], output=bool(match["output"]))
         for match in BLOCK.finditer(text_of(page))
     ]
 

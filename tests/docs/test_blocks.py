@@ -111,12 +111,18 @@ WITH_CODE = [
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_the_page_runs(page: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_runs(page: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     PREPARE.get(page, lambda _: None)(place)
     names: dict[str, object] = {}
     for block in blocks(page):
         if block.reason is not None:
             continue
+        if block.output:
+            printed = iter(capsys.readouterr().out.splitlines())
+            for line in block.text.splitlines():
+                assert line in (shown.rstrip() for shown in printed), f"{page}: the output has no line {line!r} here"
+            continue
+        capsys.readouterr()
         if block.language == "python":
             exec(compile(block.text, page, "exec"), names)
         elif block.language == "toml" and 'name = "mine"' in block.text:

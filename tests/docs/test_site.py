@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,26 @@ def test_search_works_offline(site: Path) -> None:
     index = (site / "searchindex.js").read_text(encoding="utf-8")
     assert index.startswith("Search.setIndex(")  # a script, which also loads from a file: address
     assert "scribbl" in index and '"how-to/own-data"' in index
+
+
+def test_search_in_a_browser(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    installed = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    chromium = os.environ.get("HEBBSEG_CHROMIUM") or next(installed, None)
+    if chromium is None:
+        pytest.skip("no Chromium found: install it, or set HEBBSEG_CHROMIUM to its path")
+    requests: list[str] = []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_context(offline=True).new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        page.fill("input[name=q]", "scribbles")
+        page.press("input[name=q]", "Enter")
+        page.wait_for_selector("ul.search li")
+        assert "Sparse labels" in page.inner_text("ul.search")
+        browser.close()
+    assert all(address.startswith(("file:", "data:", "blob:")) for address in requests)
 
 
 def test_equations_are_drawn_without_scripts(site: Path) -> None:

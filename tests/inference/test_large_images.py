@@ -1,5 +1,8 @@
 """Images and volumes that are streamed: the masks are those of whole images, memory and geometry are kept."""
 
+import csv
+import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,17 +14,21 @@ import SimpleITK as sitk
 import tifffile
 import torch
 import zarr
+from PIL import Image as Pillow
 
-from hebbseg.data.cases import DataError
+from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io import tiles
 from hebbseg.errors import HebbsegError
+from hebbseg.inference import areas
 from hebbseg.inference.files import find_inputs, plan, predict_files
+from hebbseg.inference.object_files import ObjectFiles
+from hebbseg.inference.objects import ObjectOptions
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.pyramids import at_level
 from hebbseg.inference.sliding_window import predict_streaming
 from tests.data.pyramids import write_ome_tiff, write_ome_zarr
 from tests.data.trees import picture
-from tests.tiny import tiny_segmenter
+from tests.tiny import TWO_CLASSES, tiny_segmenter
 
 
 @pytest.fixture
@@ -129,7 +136,7 @@ def test_ome_tiff_pyramids_in_and_out(streams: bool, tmp_path: Path, small_is_la
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_ome_zarr_pyramids_in_and_out(version: int, tmp_path: Path, small_is_large: Callable[[], None]):
-    image = picture(3, 100, 140, 3)
+    image = picture(3, 100, 124, 3)  # at most 8 × 8 chunks: the statistics are those of all pixels
     path = write_ome_zarr(tmp_path / "slide.ome.zarr", np.moveaxis(image, -1, 0), version=version)
     tifffile.imwrite(tmp_path / "whole.tif", image, photometric="rgb")
     expected = tifffile.imread(predicted(windowed(), tmp_path / "whole.tif", tmp_path / "whole", streams=False))
@@ -142,7 +149,7 @@ def test_ome_zarr_pyramids_in_and_out(version: int, tmp_path: Path, small_is_lar
     assert [axis["name"] for axis in entry["axes"]] == ["y", "x"] and entry["axes"][0]["unit"] == "micrometer"
     assert [dataset["coordinateTransformations"][0]["scale"] for dataset in entry["datasets"]] == [[0.5] * 2, [1] * 2, [2] * 2]
     arrays = [group[dataset["path"]][...] for dataset in entry["datasets"]]
-    assert np.array_equal(arrays[0], expected) and [array.shape for array in arrays] == [(100, 140), (50, 70), (25, 35)]
+    assert np.array_equal(arrays[0], expected) and [array.shape for array in arrays] == [(100, 124), (50, 62), (25, 31)]
     again = plan([windowed()], find_inputs([str(path)])[0], tmp_path / "out", overwrite=True)
     assert not predict_files([windowed()], find_inputs([str(path)])[0], again).failures  # replaces the folder
     assert [each.name for each in (tmp_path / "out").glob("*.zarr")] == ["slide.ome.zarr"]
@@ -181,3 +188,53 @@ def test_a_damaged_tile_fails_its_image_only(tmp_path: Path, small_is_large: Cal
     assert [mask.name for mask in outcome.masks] == ["b.tif"]
     assert len(outcome.failures) == 1 and "a.tif: tile 1, 1 (row, column) is damaged" in outcome.failures[0]
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["b.tif", "overlays", "uncertainty"]
+
+
+@pytest.mark.parametrize("borders", [False, True])
+def test_objects_of_streamed_images(borders: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    segmenter = windowed(classes=(*TWO_CLASSES, ClassInfo(index=2, value=2, name="other")))
+    if borders:
+        segmenter = dataclasses.replace(segmenter, borders=True, classes=TWO_CLASSES)
+    path = write_ome_tiff(tmp_path / "slide.ome.tif", picture(3, 48, 64, 3))
+    found = {}
+    for streams in (False, True):
+        if streams:
+            monkeypatch.setattr(tiles, "LARGE_PIXELS", 100)
+            monkeypatch.setattr(tiles, "BAND_PIXELS", 500)
+            monkeypatch.setattr(areas, "LARGEST", 5000 if borders else 200)
+        out = tmp_path / f"out-{streams}"
+        files = ObjectFiles(out, ObjectOptions(min_size=3), outlines=True)
+        inputs = find_inputs([str(path)])[0]
+        targets = plan([segmenter], inputs, out, objects=files)
+        assert targets[0].streamed == streams
+        assert not predict_files([segmenter], inputs, targets, objects=files).failures
+        files.finish()
+        with tifffile.TiffFile(out / "objects" / "slide.ome.tif") as file:
+            labels = [level.asarray() for level in file.series[0].levels]
+        with (out / "objects.csv").open() as text:
+            rows = {int(row["object"]): row for row in csv.DictReader(text)}
+        features = json.loads((out / "geojson" / "slide.geojson").read_text())["features"]
+        outlines = {int(each["properties"]["name"]): area(each["geometry"]) for each in features}
+        found[streams] = labels, rows, outlines, np.asarray(Pillow.open(out / "overlays" / "slide.png"))
+    (whole, rows, outlines, picture_of_all), (labels, rows_of_parts, outlines_of_parts, picture_of_parts) = found.values()
+    assert [each.shape for each in labels] == [(48, 64), (24, 32), (12, 16)]
+    assert np.array_equal(whole[0] > 0, labels[0] > 0) and len(rows) == len(rows_of_parts) > 10
+    if borders:
+        return
+    assert any(row.get("perimeter_px") == "" for row in rows_of_parts.values())  # of the large ones
+    assert all(np.array_equal(*pair) for pair in zip(labels, whole, strict=True))
+    assert np.array_equal(picture_of_all, picture_of_parts)
+    assert outlines == outlines_of_parts and outlines == {n: int(row["area_px"]) for n, row in rows.items()}
+    for number, row in rows.items():
+        for name, value in row.items():
+            other = rows_of_parts[number][name]
+            assert other == value or not other or np.isclose(float(other), float(value)), (number, name)
+
+
+def area(geometry: dict[str, Any]) -> int:
+    """Return the area of a polygon by the shoelace formula."""
+    polygons = [geometry["coordinates"]] if geometry["type"] == "Polygon" else geometry["coordinates"]
+    total = 0
+    for ring in (np.array(ring) for polygon in polygons for ring in polygon):
+        total += (ring[:-1, 0] * ring[1:, 1] - ring[1:, 0] * ring[:-1, 1]).sum()
+    return abs(int(total)) // 2

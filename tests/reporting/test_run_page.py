@@ -55,9 +55,9 @@ def test_training_writes_the_page(curve_run: Path) -> None:
     text = text_of(curve_run / "report.html")
     summary = json.loads((curve_run / "summary.json").read_text(encoding="utf-8"))
     for expected in (
-        "Asked: segment foreground in",
+        "Task: segment foreground in",
         "trained on 7 images with a mask and none without",
-        "Done: 3 of 3 updates of stage 2; the whole run took",
+        "Outcome: 3 of 3 updates of stage 2; the whole run took",
         f"On 5 held-out test cases, the mean Dice is {100 * summary['dice']['mean']:.1f} %",
         "Stage 2 had 3 updates; the default is 2000.",
         "From 4 to 7 masks, the mean Dice changed by",
@@ -216,7 +216,7 @@ def test_words_of_the_curve_follow_its_intervals() -> None:
     assert "+10.0 percentage points" in up and "More masks helped" in up and "20 masks would give a Dice of about 80 %" in up
     assert "That is a guess" in up
     flat = curve_sentences(points(0.01, 0.05, (-0.1, 0.3)))
-    assert "no detectable effect" in flat and "nothing can be said about 20 masks" in flat and "−0.10" in flat
+    assert "no detectable effect" in flat and "there is no estimate for 20 masks" in flat and "−0.10" in flat
     assert "did not help" in curve_sentences(points(-0.1, 0.05, (-0.3, -0.1)))
 
 

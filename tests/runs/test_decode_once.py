@@ -33,10 +33,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Every file that is decoded, in order. Several threads decode, so it is a list: appending is atomic."""
     paths: list[Path] = []
 
-    def counted(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
-        def read_and_count(path: Path) -> Any:
+    def counted(read: Callable[..., Any]) -> Callable[..., Any]:
+        def read_and_count(path: Path, *level: Any) -> Any:
             paths.append(Path(path))
-            return read(path)
+            return read(path, *level)
 
         return read_and_count
 
@@ -53,7 +53,8 @@ def test_a_run_decodes_every_image_and_every_mask_once(tmp_path: Path, decoded: 
     with (tmp_path / "run" / "metrics.csv").open() as file:
         areas = {row["case"]: int(row["n_target"]) for row in csv.DictReader(file)}
     again = Counter(decoded) - Counter(data.glob("*/*.png"))
-    assert again == Counter(data / "images" / f"{case}.png" for case in split.test), "only for figures/test.png"
+    pictures = Counter({data / "images" / f"{case}.png": 2 for case in split.test})
+    assert again == pictures, "only for figures/test.png and the examples on the page of the run"
     masks = {case: np.asarray(Pillow.open(data / "masks" / f"{case}.png")) for case in split.test}
     assert areas == {case: np.count_nonzero(mask) for case, mask in masks.items()}, "in the pixels of the files"
 

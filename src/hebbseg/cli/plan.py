@@ -67,7 +67,7 @@ def plan(
 
 
 def as_json(found: "Estimate", settings: "Settings") -> dict[str, Any]:
-    """Return the plan with its fingerprint, the estimated seconds and what time budgets pay for."""
+    """Return the plan with its fingerprint, the estimated seconds and how many updates fit into time budgets."""
     time = found.time
     times = None
     if time is not None:

@@ -44,7 +44,8 @@ def predict(
         typer.Option(
             "--outputs",
             metavar="NAME,…",
-            help="Files to write besides masks: overlay, uncertainty, prob (probabilities of all classes). "
+            help="Files to write besides masks: overlay, uncertainty, prob (probabilities of all classes), objects "
+            "(as --objects components). "
             "[dim]\\[mask,overlay,uncertainty][/]",
         ),
     ] = None,
@@ -77,6 +78,7 @@ def predict(
         typer.Option(
             "--level",
             min=0,
+            metavar="N",
             help="Level of OME-TIFF and OME-Zarr pyramids to predict: 0 is the largest. [dim]\\[0][/]",
             show_default=False,
         ),
@@ -109,8 +111,8 @@ def predict(
     --objects, it also contains label images of the numbered objects (objects/) and their measurements (objects.csv); with
     --geojson, outlines (geojson/). If an image cannot be read, the others are still predicted and the exit code is 1.
     Images larger than 4096×4096 (TIFF, OME-Zarr) and volumes larger than 406×406×406 are streamed from disk to disk if the
-    model was trained in patches (--size native --patch HxW), and neither --objects nor --geojson is given. The mask of a
-    pyramid is a pyramid.
+    model was trained in patches (--size native --patch HxW); volumes only without --objects. The mask of a pyramid is a
+    pyramid.
     """
     folder = output_folder(out, shlex.join(["hebbseg", "predict", str(model), images[0], "-o", "masks/"]))
     from hebbseg.cli.models import load_models, object_options
@@ -127,10 +129,11 @@ def predict(
 
     if resume and overwrite:
         raise HebbsegError("--continue keeps existing masks and --overwrite replaces them. Pass one of the two.")
+    chosen = parse_outputs(DEFAULT if outputs is None else outputs)
+    objects = objects or ("components" if "objects" in chosen else None)
     options = object_options(objects, min_size, fill_holes)
     if resume and (options is not None or geojson):
         raise HebbsegError("--continue does not work with --objects and --geojson (objects.csv lists all images). Omit it.")
-    chosen = parse_outputs(DEFAULT if outputs is None else outputs)
     overlays = "overlay" in chosen if overlays is None else overlays
     uncertainty = "uncertainty" in chosen if uncertainty is None else uncertainty
     images = expanded(images, sys.stdin)

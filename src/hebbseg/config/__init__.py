@@ -11,11 +11,12 @@ from hebbseg.config.sections import (
     current_options,
     former_options,
 )
-from hebbseg.config.settings import FLAT_NAMES, OLD_NAMES, OTHER_NAMES, Settings, make_settings, settings_of_run
+from hebbseg.config.settings import BEFORE, FLAT_NAMES, OLD_NAMES, OTHER_NAMES, Settings, make_settings, settings_of_run
 
 __all__ = [
     "AUTO_BATCH",
     "AUTO_INIT",
+    "BEFORE",
     "FLAT_NAMES",
     "OLD_NAMES",
     "OTHER_NAMES",

@@ -48,8 +48,8 @@ def paper(data: str, given: Mapping[str, Any]) -> dict[str, Any]:
         # stage 2
         "method": "supervised", "epochs": 200, "labelled_batch": 2, "unlabelled_batch": 2, "unlabelled_pool": "unlabelled",
         "optimizer": "sgd", "momentum": 0.9, "learning_rate": rate, "weight_decay": 5e-5, "schedule": "step", "warm_up": 0.0,
-        "ema": 0.0, "clip": None, "loss": "dice", "augment": "flips-rotations", "validate_every": 2, "patience": None,
-        "tta": "none", "metrics_grid": "training", "precision": "32-true",
+        "ema": 0.0, "clip": None, "loss": "dice", "augment": "flips-rotations", "cutmix": 0.0, "validate_every": 2,
+        "patience": None, "tta": "none", "metrics_grid": "training", "precision": "32-true",
     }  # fmt: skip
     if volumes:
         values |= {"patch": (96, 96, 80), "patch_foreground": 0.0, "window_blend": "constant"}

@@ -84,7 +84,9 @@ class DataSettings(Section):
         description="patient of each case, to keep patients together in the split: a CSV column (patients.csv:patient) or a "
         "regular expression whose first group is the patient ('^(p[0-9]+)_')",
     )
-    mask_threshold: float | None = Field(None, description="mask values from this on are foreground, for masks with soft edges")
+    mask_threshold: float | None = Field(
+        None, description="smallest mask value that counts as foreground, for masks with soft edges"
+    )
     label_map: str | None = Field(None, description="classes and their mask values ('background=0;gland=255'), or a JSON file")
     ignore: Annotated[str | None, BeforeValidator(as_text)] = Field(
         None,
@@ -218,6 +220,11 @@ class FinetuneSettings(Section):
         description="data augmentation; flips-rotations: flips and rotations by 90 degrees; full: also free rotation, scaling, "
         "elastic deformation and intensity",
     )
+    cutmix: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
+        "auto",
+        description="probability that a box of a labelled image is replaced by that of another labelled image, with its mask; "
+        "auto: 0.5 for images with augment=full, else 0",
+    )
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
         "auto",
         description="floating-point precision of stage 2: 32-true, bf16-mixed or 16-mixed; auto: bf16-mixed if the device "
@@ -235,7 +242,11 @@ class FinetuneSettings(Section):
     patience: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(none_as_word)] = Field(
         10, description="early stopping: number of validations without improvement; none disables it"
     )
-    tta: Literal["none", "flips", "flips+rot"] = Field("none", description="test-time augmentation")
+    tta: Literal["auto", "none", "flips", "flips+rot"] = Field(
+        "auto",
+        description="test-time augmentation; flips: mean over all flips; flips+rot: also over 90-degree rotations; auto: flips "
+        "for images, none for volumes, whose prediction takes eight times as long with it",
+    )
     metrics_grid: Literal["original", "training"] = Field(
         "original",
         description="pixels of metrics; original: those of the files, in mm where the spacing is known; training: those of the "

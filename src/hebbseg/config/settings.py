@@ -147,7 +147,11 @@ def _current_names(options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
+BEFORE = {"cutmix": 0.0}
+"""Values of settings that runs of earlier versions do not have, where they differ from the default."""
+
+
 def settings_of_run(stored: Mapping[str, Any]) -> Settings:
-    """Return the settings in run.json, also of version 0.1; missing ones have their defaults."""
-    options = {name: value for name, value in stored.items() if name != "data"}
+    """Return the settings in run.json, also of version 0.1; missing ones have their defaults, or what was done before."""
+    options = BEFORE | {name: value for name, value in stored.items() if name != "data"}
     return make_settings(str(stored["data"]), options)

@@ -142,8 +142,7 @@ class Batches:
             unlabelled_ids = self._ids(self._unlabelled, "unlabelled", step, self.unlabelled_batch)
             unlabelled = self._image_tensors(unlabelled_ids, generator)
         if self.augment is not None:
-            images, moved = self.augment.weak(images, masks, generator)
-            masks = masks if moved is None else moved
+            images, masks = self.augment.labelled(images, masks, generator)
             if unlabelled is not None:
                 unlabelled, _ = self.augment.weak(unlabelled, None, generator)
         return Batch(

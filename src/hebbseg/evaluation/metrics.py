@@ -68,7 +68,7 @@ def hd95(prediction: Mask, target: Mask, spacing: Spacing = None, *, definition:
 
 
 def asd(prediction: Mask, target: Mask, spacing: Spacing = None) -> float:
-    """Average *symmetric* surface distance: the mean over d(P→T) and d(T→P) together. Arguments as in `hd95`.
+    """Average symmetric surface distance: the mean over d(P→T) and d(T→P) together. Arguments as in `hd95`.
 
     Equals medpy's ``assd`` and MONAI's ``compute_average_surface_distance(symmetric=True)``. It is neither the mean of the
     two directed means nor medpy's ``asd``, the directed mean of d(P→T).

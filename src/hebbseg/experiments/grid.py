@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hebbseg.config import FLAT_NAMES, OLD_NAMES, PRETEXT, Settings, former_options, make_settings
+from hebbseg.config import BEFORE, FLAT_NAMES, OLD_NAMES, PRETEXT, Settings, former_options, make_settings
 from hebbseg.config.pretrain import HEBBIAN_AUTO
 from hebbseg.data.splits.draw import Regime
 from hebbseg.errors import HebbsegError
@@ -28,7 +28,7 @@ LATER_SETTINGS = (
     "preset", "rule_options", "network", "network_options", "layers", "folds_by", "patch_foreground", "window_blend", "epochs",
     "momentum", "unlabelled_pool", "pretrain_step", "pretrain_schedule", "pretrain_augment", "pretrain_max_batches",
     "restore_norms", "images", "masks", "select", "borders", "from_run", "ignore", "spacing", "strides", "kernels", "level",
-    "patch_background",
+    "patch_background", "cutmix",
 )  # fmt: skip
 """Added after version 0.1."""
 
@@ -178,7 +178,7 @@ def _identifying(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any
     flat["method_options"] = former_options(settings.finetune.method, settings.finetune.method_options)
     flat["augment"] = OLD_AUGMENT.get(flat["augment"], flat["augment"])
     defaults = {name: FLAT_NAMES[name][2].get_default(call_default_factory=True) for name in LATER_SETTINGS}
-    defaults["metrics_grid"] = "training"  # of version 0.2
+    defaults |= {"metrics_grid": "training"} | BEFORE  # of version 0.2
     if settings.pretrain.init not in PRETEXT:
         defaults["pretrain_schedule"] = HEBBIAN_AUTO["schedule"]
     return {OLD_SPELLING.get(n, n): value for n, value in flat.items() if n not in defaults or value != defaults[n]}

@@ -29,14 +29,15 @@ from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.probability_files import write_probabilities
 from hebbseg.inference.sliding_window import uncertainty
 
+_Job = tuple["Input", "Targets"]
 PNG_LEVEL = 1  # of overlays and uncertainty maps: the fastest; a higher one would take most of the time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One image to predict. ``name`` is its path below the output folder; ``files`` is empty for generated images.
+    """One image to predict: ``name`` is its path below the output folder, ``level`` that of the pyramid.
 
-    ``level`` is that of the pyramid, see `hebbseg.inference.pyramids`.
+    ``files`` is empty for generated images.
     """
 
     name: str
@@ -95,9 +96,9 @@ def plan(
     """Return the output paths. Raises, before anything is written, if a file would be overwritten.
 
     Args:
-        objects: has further output paths; images are then not streamed.
+        objects: has further output paths; volumes are then not streamed.
     """
-    streams = objects is None
+    streams = objects is None or segmenters[0].spatial_dims == 2
     targets = [_targets(segmenters, each, out, overlays, uncertainty_maps, streams) for each in inputs]
     originals = {path.resolve() for each in inputs for path in each.files}
     taken: dict[Path, Input] = {}
@@ -141,7 +142,7 @@ def predict_files(
     outcomes = overlapped(
         jobs,
         read=lambda job: None if job[1].streamed else job[0].read(),
-        compute=lambda job, image: _compute(segmenters, *job, image, reporter),
+        compute=lambda job, image: _compute(segmenters, job, image, objects, reporter),
         write=lambda job, ready: _write(*job, ready, segmenters[0], objects),
     )
     with closing(outcomes):
@@ -172,8 +173,9 @@ class _Predicted:
 
 
 def _compute(
-    segmenters: Sequence[Predictor], each: Input, target: Targets, image: Image | None, reporter: Reporter
+    segmenters: Sequence[Predictor], job: _Job, image: Image | None, objects: ObjectFiles | None, reporter: Reporter
 ) -> _Predicted:
+    each, target = job
     if image is None:
         picture = predict_large(
             segmenters,
@@ -181,6 +183,7 @@ def _compute(
             target.mask,
             level=each.level,
             uncertainty=target.uncertainty,
+            further=None if objects is None else partial(objects.write_large, each.name, each.suffix, segmenter=segmenters[0]),
             report=lambda done, total: reporter.step(each.name, done, total, {}),
         )
         return _Predicted(picture=picture)

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from hebbseg.data.io.image_file import Image, Place, ReadPart
 from hebbseg.data.io.orientation import to_grid
 from hebbseg.data.io.tiles import is_large_size, part_of, release_pages, sampled, subsampled
 from hebbseg.data.io.volume_map import map_volume, new_map
+from hebbseg.inference.objects import merged_border
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import predict_streaming
 from hebbseg.reporting.plots.overlay import overlay
@@ -46,6 +48,7 @@ def predict_large(
     *,
     level: int = 0,
     uncertainty: Path | None = None,
+    further: "Callable[[Streamed], np.ndarray] | None" = None,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> np.ndarray:
     """Write the mask of a large image (and optionally its uncertainty, 0 … 255) without loading the image.
@@ -59,12 +62,16 @@ def predict_large(
         mask: file of the mask.
         level: of a pyramid.
         uncertainty: file of the uncertainty map; None: none.
+        further: writes other files and returns the labels (*S) of objects, whose contours are drawn, not those of classes.
         report: called with (windows done, total windows).
 
     Returns:
         A downscaled image with contours, (height, width, 3).
     """
-    with streamed(segmenters, path, mask.parent, level=level, uncertain=uncertainty is not None, report=report) as found:
+    with streamed(
+        segmenters, path, mask.parent, level=level, uncertain=uncertainty is not None, inside=further is not None, report=report
+    ) as found:
+        labels = None if further is None else further(found)
         for target, indices, classes in (
             (mask, found.classes, segmenters[0].classes),
             (uncertainty, found.levels, LEVELS),
@@ -76,14 +83,15 @@ def predict_large(
             else:
                 write_mask_parts(target, parts_of(indices), found.image, classes)
             release_pages(indices)
-        return found.preview()
+        return found.preview(labels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Streamed:
     """The predicted classes and uncertainty of a large image, (*S) uint8, in files that exist for a while.
 
-    ``small`` has every ``step``-th pixel of the image along each axis.
+    ``small`` has every ``step``-th pixel of the image along each axis. ``inside`` (*S) is that of models of borders, see
+    `hebbseg.inference.object_parts.find_in_parts`. ``scratch`` is a folder for further temporary files.
     """
 
     image: Image
@@ -91,12 +99,14 @@ class Streamed:
     levels: np.ndarray | None
     small: np.ndarray
     step: int
+    scratch: Path
+    inside: np.ndarray | None = None
 
-    def preview(self) -> np.ndarray:
-        """Return a downscaled image with contours, (height, width, 3)."""
+    def preview(self, labels: np.ndarray | None = None) -> np.ndarray:
+        """Return a downscaled image with the contours of classes or labels, (height, width, 3)."""
         dims = self.classes.ndim
         spacing = self.image.spacing_mm if dims == 3 else None
-        return overlay(self.small, subsampled(self.classes, self.step, dims), spacing=spacing)
+        return overlay(self.small, subsampled(self.classes if labels is None else labels, self.step, dims), spacing=spacing)
 
 
 @contextmanager
@@ -107,9 +117,13 @@ def streamed(
     *,
     level: int = 0,
     uncertain: bool = False,
+    inside: bool = False,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Streamed]:
-    """Predict a large image into temporary files in ``folder`` (default: the system's folder for such files)."""
+    """Predict a large image into temporary files in ``folder`` (default: the system's folder for such files).
+
+    With ``inside``, the inside of objects is kept as well, if the model has learned their borders.
+    """
     first = segmenters[0]
     assert first.window is not None
     if folder is not None:
@@ -133,8 +147,9 @@ def streamed(
         size = tuple(array.shape[1:])
         classes = new_map(Path(scratch) / "classes", size, np.uint8)
         levels = new_map(Path(scratch) / "uncertainty", size, np.uint8) if uncertain else None
+        kept = new_map(Path(scratch) / "inside", size, np.float16) if inside and first.borders else None
         predict_streaming(
-            [segmenter.class_network for segmenter in segmenters],
+            [segmenter.class_network if kept is None else segmenter.network for segmenter in segmenters],
             array,
             classes,
             window=first.window,
@@ -145,6 +160,7 @@ def streamed(
             uncertainty_out=levels,
             progress=report,
             band_pixels=BAND_BYTES[dims] // (4 * (len(first.classes) + 1)),
+            merge=None if kept is None else partial(_merge, kept),
         )
         yield Streamed(
             image=image,
@@ -152,7 +168,17 @@ def streamed(
             levels=None if levels is None else to_grid(levels, wanted, own, dims=dims),
             small=small,
             step=step,
+            scratch=Path(scratch),
+            inside=None if kept is None else to_grid(kept, wanted, own, dims=dims),
         )
+
+
+def _merge(inside: np.ndarray, place: tuple[slice, slice], probabilities: Tensor) -> Tensor:
+    """Keep the inside of a band, and return its probabilities without border."""
+    values = probabilities[1].where(probabilities[1] > probabilities[2], -probabilities[1])
+    inside[place] = values.numpy()
+    release_pages(inside)
+    return merged_border(probabilities)
 
 
 def _preparing(segmenter: Predictor, sample: np.ndarray) -> Callable[[Tensor], Tensor]:

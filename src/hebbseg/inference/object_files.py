@@ -1,22 +1,27 @@
 """Files of the objects in predicted images: label images, outlines, and one table of all objects."""
 
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hebbseg.atomic_files import write_text
+from hebbseg.atomic_files import replacing, write_text
+from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io.image_file import Image
-from hebbseg.data.io.label_image import label_suffix, write_label_image
+from hebbseg.data.io.label_image import label_suffix, write_label_image, write_label_image_parts
 from hebbseg.data.labels.instances import Objects
+from hebbseg.data.progress import counted
 from hebbseg.errors import HebbsegError
-from hebbseg.inference.object_table import object_rows
+from hebbseg.inference.areas import LARGEST, row_bands
+from hebbseg.inference.large_images import Streamed
+from hebbseg.inference.object_parts import LargeObjects, find_in_parts
+from hebbseg.inference.object_table import ObjectTable, object_rows, rows_of_larger
 from hebbseg.inference.objects import ObjectOptions, find_objects, merged_border
-from hebbseg.inference.outlines import as_text, feature_collection
+from hebbseg.inference.outlines import as_text, feature, feature_collection, features_of, polygon_of_rows, text_parts
 from hebbseg.inference.predictor import Predictor
-from hebbseg.text_files import csv_text
-
-FIRST_COLUMNS = ("case", "object", "class", "class_name")
 
 
 class ObjectFiles:
@@ -32,7 +37,8 @@ class ObjectFiles:
         self.out = out
         self.options = options
         self.outlines = outlines
-        self.rows: list[dict[str, Any]] = []
+        self.table = ObjectTable()
+        self.whole = 0  # areas that were too large to be cut
 
     @property
     def tables(self) -> tuple[Path, ...]:
@@ -55,24 +61,58 @@ class ObjectFiles:
             objects = find_objects(probabilities, self.options, borders=segmenter.borders, spacing=image.spacing_mm)
             rows = object_rows(objects, image.array, segmenter.classes, case=name, spacing_mm=image.spacing_mm, axes=image.axes)
             write_label_image(self._labels(name, mask_suffix), objects.labels, image)
-            self.rows += rows
+            self.table.add(rows)
         else:
             classes = merged_border(probabilities) if segmenter.borders else probabilities
             objects = find_objects(classes, ObjectOptions(fill_holes=False))
         if self.outlines:
             labels = objects.labels.T if image.axes == "xyz" else objects.labels  # QuPath has rows first
             upright = Objects(labels=labels, classes=objects.classes)
-            kind = "annotation" if self.options is None else "detection"
-            write_text(self._outlines(name), as_text(feature_collection(upright, segmenter.classes, kind)))
+            write_text(self._outlines(name), as_text(feature_collection(upright, segmenter.classes, self._kind)))
         return objects.labels
 
+    def write_large(self, name: str, mask_suffix: str, found: Streamed, segmenter: Predictor) -> np.ndarray:
+        """Like `write`, for a 2D image that was predicted in parts; the labels are on disk, in its scratch folder."""
+        options = self.options or ObjectOptions(fill_holes=False)
+        inside = None if self.options is None else found.inside  # outlines of the mask are not those of objects
+        image, classes = found.image, segmenter.classes
+        objects = find_in_parts(found.classes, len(classes), options, found.scratch, inside=inside, spacing=image.spacing_mm)
+        self.whole += objects.whole
+        features = self._parts(objects, image, classes, name)
+        if self.outlines:
+            with replacing(self._outlines(name)) as temporary, temporary.open("w", encoding="utf-8") as file:
+                file.writelines(text_parts(features))
+        else:
+            deque(features, maxlen=0)
+        if self.options is not None:
+            self.table.add(rows_of_larger(objects, image.array, classes, case=name, spacing_mm=image.spacing_mm))
+            write_label_image_parts(self._labels(name, mask_suffix), objects.labels, len(objects), image)
+        return objects.labels
+
+    def _parts(self, objects: LargeObjects, image: Image, classes: Sequence[ClassInfo], name: str) -> Iterator[dict[str, Any]]:
+        """Measure the objects part by part, and yield their outlines."""
+        for window, numbers, part in objects.parts():
+            offset = [each.start for each in window]
+            if self.options is not None:
+                values = np.asarray(image.array[(slice(None), *window)])
+                self.table.add(
+                    object_rows(part, values, classes, case=name, spacing_mm=image.spacing_mm, numbers=numbers, offset=offset)
+                )
+            if self.outlines:
+                yield from features_of(part, classes, self._kind, numbers=numbers, offset=offset)
+        for number in objects.larger if self.outlines else ():
+            shape = objects.labels.shape
+            polygon = polygon_of_rows(partial(_mask_of, objects.labels, number), row_bands(shape), shape[1])
+            yield feature([polygon], int(objects.classes[number - 1]), int(number), classes, self._kind)
+
     def finish(self) -> list[tuple[str, str]]:
-        """Write the table and return what was written; the columns are those of all rows: images may have no spacing."""
+        """Write the table and return what was written."""
         facts = []
         for table in self.tables:
-            columns = list(dict.fromkeys([*FIRST_COLUMNS, *(name for row in self.rows for name in row)]))
-            write_text(table, csv_text([columns, *([row.get(name, "") for name in columns] for row in self.rows)]))
-            facts.append(("objects", f"{len(self.rows)} in {table}, label images in {self.out / 'objects'}"))
+            self.table.write(table)
+            facts.append(("objects", f"{len(self.table)} in {table}, label images in {self.out / 'objects'}"))
+        if self.whole:
+            facts.append(("not cut", f"{counted(self.whole, 'area')} of more than {LARGEST:,} pixels"))
         return [*facts, ("outlines", str(self.out / "geojson"))] if self.outlines else facts
 
     def check(self, segmenter: Predictor) -> None:
@@ -80,8 +120,17 @@ class ObjectFiles:
         if self.outlines and segmenter.spatial_dims == 3:
             raise HebbsegError("--geojson: outlines are 2D, but this model predicts volumes. Remove --geojson.")
 
+    @property
+    def _kind(self) -> str:
+        return "annotation" if self.options is None else "detection"
+
     def _labels(self, name: str, mask_suffix: str) -> Path:
         return self.out / "objects" / f"{name}{label_suffix(mask_suffix)}"
 
     def _outlines(self, name: str) -> Path:
         return self.out / "geojson" / f"{name}.geojson"
+
+
+def _mask_of(labels: np.ndarray, number: int, rows: slice) -> np.ndarray:
+    found: np.ndarray = labels[rows] == number
+    return found

@@ -42,6 +42,14 @@ class ObjectOptions:
         if self.min_size < 0:
             raise HebbsegError(f"--min-size {self.min_size}: allowed are numbers of pixels from 0.")
 
+    def check(self, size: int) -> None:
+        """Raise if no object of an image of ``size`` pixels could be that large."""
+        if self.min_size > size:
+            raise HebbsegError(
+                f"--min-size {self.min_size} is larger than the image ({size} pixels), so that no object would remain. Use a "
+                "smaller number."
+            )
+
 
 def find_objects(
     probabilities: np.ndarray, options: ObjectOptions, *, borders: bool = False, spacing: Sequence[float] | None = None
@@ -56,12 +64,7 @@ def find_objects(
         borders: the classes are background, inside and border.
         spacing: distance of neighboring pixels along each axis, for the watershed; default: equal.
     """
-    size = math.prod(probabilities.shape[1:])
-    if options.min_size > size:
-        raise HebbsegError(
-            f"--min-size {options.min_size} is larger than the image ({size} pixels), so that no object would remain. Use a "
-            "smaller number."
-        )
+    options.check(math.prod(probabilities.shape[1:]))
     classes = merged_border(probabilities) if borders else probabilities
     indices = classes.argmax(0)
     labels = np.zeros(indices.shape, np.int32)
@@ -71,7 +74,7 @@ def find_objects(
         if options.fill_holes:
             mask |= binary_fill_holes(mask) & (indices == 0) & (labels == 0)
         if borders:
-            found = _grown(mask, probabilities[1], mask & (probabilities[1] > probabilities[2]), options, spacing)
+            found = grown(mask, probabilities[1], mask & (probabilities[1] > probabilities[2]), options, spacing)
         elif options.method == "watershed":
             seeds, distance = neck_seeds(mask, spacing)
             found = watershed(-distance, seeds, mask=mask)
@@ -126,7 +129,7 @@ def neck_seeds(mask: np.ndarray, spacing: Sequence[float] | None = None, neck: f
     return label(seeds, connectivity=1), distance
 
 
-def _grown(
+def grown(
     mask: np.ndarray, probability: np.ndarray, inside: np.ndarray, options: ObjectOptions, spacing: Sequence[float] | None
 ) -> np.ndarray:
     """Return the objects of a mask, grown from the areas inside: from their middle, and from more to less probable pixels."""

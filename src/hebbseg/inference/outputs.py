@@ -8,7 +8,7 @@ from hebbseg.errors import HebbsegError, did_you_mean
 from hebbseg.inference.files import Input, Targets
 from hebbseg.inference.probability_files import probabilities_suffix
 
-OUTPUTS = ("mask", "overlay", "uncertainty", "prob")
+OUTPUTS = ("mask", "overlay", "uncertainty", "prob", "objects")
 DEFAULT = "mask,overlay,uncertainty"
 
 

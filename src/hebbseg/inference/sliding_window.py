@@ -79,6 +79,7 @@ def predict_streaming(
     uncertainty_out: ArrayLike | None = None,
     progress: Callable[[int, int], None] | None = None,
     band_pixels: int | None = None,
+    merge: Callable[[tuple[slice, slice], Tensor], Tensor] | None = None,
 ) -> None:
     """Like `predict_probabilities`, but reads windows from an array on disk and writes class indices to another.
 
@@ -95,6 +96,7 @@ def predict_streaming(
         band_pixels: wide images are predicted in several parts along their second axis, so that the sums in memory have about
             this many pixels; default: in one. Windows at the ends of a part are predicted twice, in batches of other windows,
             so that probabilities can differ by rounding.
+        merge: called with the place (rows, columns) and the probabilities of every band, returns those of the classes.
 
     The other arguments are those of `predict_probabilities`.
     """
@@ -109,7 +111,8 @@ def predict_streaming(
         windows = [len(tiling.row_starts) * len(tiling.columns_of(part)) for part in parts]
         for number, part in enumerate(parts):
             report = None if progress is None else partial(_report_part, progress, sum(windows[:number]), sum(windows))
-            for rows, probabilities in stream(tiling, image, predictor, prepare, report, part):
+            for rows, found in stream(tiling, image, predictor, prepare, report, part):
+                probabilities = found if merge is None else merge((rows, part), found)
                 classes_out[rows, part] = resized_classes(probabilities, probabilities.shape[1:]).numpy()
                 if uncertainty_out is not None:
                     entropy = uncertainty(probabilities).numpy()

@@ -7,9 +7,9 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
+from hebbseg.data.augment.cutmix import copy_paste_box, mixed
 from hebbseg.data.labels.ignore import completed
 from hebbseg.methods.base import Labelled, Method, Parts, Step
-from hebbseg.methods.cutmix import copy_paste_box, mixed
 from hebbseg.methods.losses import region_loss
 from hebbseg.methods.ops import follow, make_teacher, pseudo_label
 from hebbseg.methods.options import Rate, Share, Weight

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from scipy import ndimage
 from torch import Tensor
 
-from hebbseg.methods.cutmix import copy_paste_box
+from hebbseg.data.augment.cutmix import copy_paste_box
 
 Perturbation = Callable[[Tensor, torch.Generator], Tensor]
 

@@ -17,7 +17,7 @@ from hebbseg.data.batches import Batches
 from hebbseg.data.cases import Source
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError
-from hebbseg.inference.predictor import Predictor
+from hebbseg.inference.predictor import Predictor, Tta
 from hebbseg.networks.factory import UNET, build_network, default_options
 from hebbseg.pretraining.hebbian import choose_layers
 from hebbseg.pretraining.initializers import (
@@ -34,6 +34,8 @@ from hebbseg.training.session import Session
 
 VIEW_PIXELS = 1024 * 1024  # of a large image
 MAX_CALIBRATION_BATCHES = 60  # for norm statistics
+AUTO_CUTMIX = {2: 0.5, 3: 0.0}
+AUTO_TTA: dict[int, Tta] = {2: "flips", 3: "none"}
 
 
 class RunContext:
@@ -55,7 +57,7 @@ class RunContext:
         )
         dims = source.spatial_dims
         self.patch = None if settings.data.patch == "none" else for_all_axes(settings.data.patch, dims)
-        self.augment = make_augment(settings.finetune.augment, dims)
+        self.augment = make_augment(settings.finetune.augment, dims, cutmix=settings.finetune.cutmix)
         self.segments: dict[str, Tensor] = {}  # of each training image, shared by the networks of a method
 
     def batches(self, *, unlabelled: bool = False, augment: AugmentName | None = None, seed: int) -> Batches:
@@ -140,6 +142,12 @@ class RunContext:
         """Number of outputs of the network: the classes, and the border of objects."""
         return len(self.source.classes) + self.settings.data.borders
 
+    @property
+    def tta(self) -> Tta:
+        """Test-time augmentation of the model."""
+        chosen = self.settings.finetune.tta
+        return AUTO_TTA[self.source.spatial_dims] if chosen == "auto" else chosen
+
     def predictor(self, network: nn.Module) -> Predictor:
         return Predictor(
             network=network,
@@ -148,7 +156,7 @@ class RunContext:
             classes=self.source.classes,
             # As large as the training patches; None predicts whole images.
             window=self.batches(seed=0).patch,
-            tta=self.settings.finetune.tta,
+            tta=self.tta,
             blend=self.settings.data.window_blend,
             axes=getattr(self.source, "axes", "stored"),  # generated images have no files
             orientation=getattr(self.source, "orientation", None),
@@ -156,11 +164,18 @@ class RunContext:
         )
 
 
-def make_augment(name: AugmentName, spatial_dims: int) -> Augment | None:
-    """Return the augmentation of this name; None for ``none``."""
+def make_augment(name: AugmentName, spatial_dims: int, *, cutmix: float | Literal["auto"] = 0.0) -> Augment | None:
+    """Return the augmentation of this name; None for ``none`` without CutMix."""
+    if cutmix == "auto":
+        cutmix = AUTO_CUTMIX[spatial_dims] if name == "full" else 0.0
+    if name == "full":
+        return Augment(spatial_dims=spatial_dims, cutmix=cutmix)
+    without = Augment(
+        spatial_dims=spatial_dims, geometry=Geometry(free=0.0), weak_light=replace(MILD, chance=0.0), cutmix=cutmix
+    )
     if name == "flips-rotations":
-        return Augment(spatial_dims=spatial_dims, geometry=Geometry(free=0.0), weak_light=replace(MILD, chance=0.0))
-    return Augment(spatial_dims=spatial_dims) if name == "full" else None
+        return without
+    return replace(without, geometry=Geometry(flip=0.0, quarter_turns=False, free=0.0)) if cutmix else None
 
 
 def network_options(settings: Settings, source: Source, classes: int) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class TimeEstimate:
         return min(self.stage1_s, STAGE1_SHARE * budget_s)
 
     def updates_within(self, budget_s: float) -> int:
-        """Return the updates of stage 2 that a time budget pays for; 0 if it is too short."""
+        """Return the updates of stage 2 that fit into a time budget; 0 if it is too short."""
         return max(0, int((self._left(budget_s) - self.stage1_within(budget_s)) / self.update_s))
 
     def _left(self, budget_s: float) -> float:

@@ -148,7 +148,7 @@ def _validator(context: RunContext) -> Callable[[nn.Module], float]:
     def validate(network: nn.Module) -> float:
         if calibration:
             recalibrate_norms(network, calibration)
-        predictor = context.predictor(network)
+        predictor = replace(context.predictor(network), tta="none")  # validation is frequent
         values = []
         for name in context.training.validation:
             probabilities = predictor.probabilities_of_preprocessed(context.store.images([name])[0])

@@ -200,3 +200,30 @@ def test_wrong_shapes_are_named():
         Augment(spatial_dims=2).strong(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), generator())
     with pytest.raises(HebbsegError, match=r"masks of shape \(2, 8, 9\)"):
         Augment(spatial_dims=2).weak(torch.rand(2, 3, 8, 8), torch.zeros(2, 8, 9), generator())
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_cutmix_fills_a_box_from_the_next_labelled_image_and_its_mask(dims):
+    _, masks = batch(dims)
+    masks = masks + 10 * torch.arange(len(masks)).reshape(-1, *(1,) * dims)  # tells from which case a pixel is
+    images = masks[:, None].float()
+    augment = Augment(spatial_dims=dims, geometry=STILL, weak_light=NOTHING, cutmix=1.0)
+    mixed_images, mixed_masks = augment.labelled(images, masks, generator())
+    assert torch.equal(mixed_images[:, 0].long(), mixed_masks)
+    sources = mixed_masks // 10
+    for case, source in enumerate(sources):
+        assert set(source.unique().tolist()) == {case, (case - 1) % len(masks)}
+        inside = (source != case).nonzero()
+        sides = inside.max(0).values - inside.min(0).values + 1
+        assert len(inside) == sides.prod()  # a box
+    without = Augment(spatial_dims=dims, geometry=STILL, weak_light=NOTHING).labelled(images, masks, generator())
+    assert torch.equal(without[0], images) and torch.equal(without[1], masks)
+    alone = augment.labelled(images[:1], masks[:1], generator())
+    assert torch.equal(alone[0], images[:1]) and torch.equal(alone[1], masks[:1])
+
+
+def test_cutmix_has_its_probability():
+    images, masks = torch.zeros(400, 1, 8, 8), torch.arange(400)[:, None, None].expand(400, 8, 8).clone()
+    augment = Augment(spatial_dims=2, geometry=STILL, weak_light=NOTHING, cutmix=0.5)
+    _, mixed_masks = augment.labelled(images, masks, generator())
+    assert 160 < int((mixed_masks != masks).flatten(1).any(1).sum()) < 240

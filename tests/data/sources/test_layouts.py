@@ -193,3 +193,38 @@ def test_patients_in_names_are_proposed_as_groups(tmp_path: Path, names: list[st
 def test_names_without_several_images_per_patient_propose_nothing(tmp_path: Path, names: list[str]):
     plain_folder(tmp_path, names)
     assert not examine(open_source(tmp_path)).problems
+
+
+def chase_tree(root: Path, endings: tuple[str, ...] = ("_1stHO", "_2ndHO")) -> Path:
+    """As the retina set CHASE: images and the masks of two observers in one folder."""
+    for n in range(4):
+        save(root / f"Image_0{n}L.jpg", smooth(n))
+        for ending in endings:
+            save(root / f"Image_0{n}L{ending}.png", square(n))
+    return root
+
+
+def test_masks_beside_their_images_with_an_ending_of_their_own(tmp_path: Path):
+    source = open_source(chase_tree(tmp_path / "one", ("_1stHO",)))
+    assert masks_of(source) == {f"Image_0{n}L": [f"Image_0{n}L_1stHO.png"] for n in range(4)}
+    assert any("ending in _1stHO" in note for note in examine(source).notes)
+
+
+@pytest.mark.parametrize("given", ["_1stHO", "1stHO"])
+def test_two_endings_of_masks_are_asked_about(given: str, tmp_path: Path):
+    chase_tree(tmp_path)
+    with pytest.raises(DataError, match=r"2 endings could be the masks: _1stHO \(4 files.*--masks _1stHO"):
+        open_source(tmp_path)
+    source = open_source(tmp_path, masks=given)
+    assert masks_of(source) == {f"Image_0{n}L": [f"Image_0{n}L_1stHO.png"] for n in range(4)}
+    (unused,) = examine(source).unused
+    assert unused.files == 4 and "masks with the values" in unused.guess
+    with pytest.raises(DataError, match="--masks 3rdHO: no such folder"):
+        open_source(tmp_path, masks="3rdHO")
+    assert not any(masks_of(open_source(tmp_path, masks="none")).values())
+
+
+def test_numbered_images_are_no_masks(tmp_path: Path):
+    for name in ("a", "a_1", "a_2", "b", "b_1"):
+        save(tmp_path / f"{name}.png", smooth(len(name)))
+    assert set(masks_of(open_source(tmp_path))) == {"a", "a_1", "a_2", "b", "b_1"}

@@ -242,16 +242,26 @@ def test_bioimageio_package_is_complete(tmp_path: Path, normalize: str, dims: in
         assert load_description(tmp_path / "m" / "rdf.yaml").validation_summary.status == "valid-format"
 
 
-def test_the_border_of_an_exported_network_counts_as_foreground(tmp_path: Path, monkeypatch, capsys):
+def test_exported_onnx_files_separate_objects_by_their_border(tmp_path: Path, monkeypatch, capsys):
     three = tuple(ClassInfo(index=k, value=k) for k in range(3))
     segmenter = replace(tiny_segmenter(classes=three), classes=TWO_CLASSES, borders=True)
     segmenter.save(tmp_path / "model.safetensors")
+    assert command(monkeypatch, "export", tmp_path / "model.safetensors", "-o", tmp_path / "m.pt") == 0
+    assert "borders" in (said := capsys.readouterr().out) and "count as foreground" in " ".join(said.split())
     assert command(monkeypatch, "export", tmp_path / "model.safetensors", "-o", tmp_path / "m.onnx") == 0
-    assert "count as foreground" in capsys.readouterr().out
+    assert "second output" in capsys.readouterr().out
     image = save(tmp_path / "new" / "a.png", picture(0, 20, 28, 3))
     loaded = Segmenter.load(tmp_path / "m.onnx")
     torch.testing.assert_close(loaded.probabilities(image), segmenter.probabilities(image), atol=1e-5, rtol=0)
-    arguments = ("predict", tmp_path / "m.onnx", image, "--objects", "components", "-o", tmp_path / "out")
-    assert command(monkeypatch, *arguments) == 0
-    labels = read_labels(tmp_path / "out" / "objects" / "a.tif").values
-    assert np.array_equal(labels, loaded.objects(image).labels) and labels.max() > 0
+    x = torch.randn(1, 3, 16, 24, generator=torch.Generator().manual_seed(0))
+    outputs = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(["probabilities", "border"], {"image": x.numpy()})
+    with torch.no_grad():
+        classes = segmenter.network(x).softmax(1).numpy()
+    assert np.allclose(outputs[0][:, 1], classes[:, 1:].sum(1), atol=1e-5) and np.allclose(
+        outputs[1], classes[:, 2:], atol=1e-5
+    )
+    for model in ("model.safetensors", "m.onnx"):
+        arguments = ("predict", tmp_path / model, image, "--objects", "components", "-o", tmp_path / f"out-{model}")
+        assert command(monkeypatch, *arguments) == 0
+    ours, labels = (read_labels(tmp_path / f"out-{m}" / "objects" / "a.tif").values for m in ("model.safetensors", "m.onnx"))
+    assert np.array_equal(ours, labels) and labels.max() > 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from hebbseg.data.augment.cutmix import cutmix_boxes, mixed
 from hebbseg.data.augment.geometry import Geometry
 from hebbseg.data.augment.intensity import Photometry
 from hebbseg.errors import HebbsegError
@@ -29,6 +30,7 @@ class Augment:
         geometry: geometric augmentation of the weak view.
         weak_light: intensity augmentation of the weak view.
         strong_light: intensity augmentation of the strong view.
+        cutmix: probability that a box of a labelled image is replaced by that of the next one in the batch, with its mask.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -42,12 +44,26 @@ class Augment:
     geometry: Geometry = field(default_factory=Geometry)
     weak_light: Photometry = MILD
     strong_light: Photometry = HARSH
+    cutmix: float = 0.0
 
     def weak(self, images: Tensor, masks: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
         """Return weak views of images and masks, with the same geometry; masks use nearest neighbor."""
         self._check(images, masks)
         images, masks = self.geometry.apply(images, masks, generator)
         return self.weak_light.apply(images, generator), masks
+
+    def labelled(self, images: Tensor, masks: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return weak views of labelled images and their masks, with CutMix between them.
+
+        S. Yun et al., CutMix, ICCV 2019; for segmentation, the mask is cut like the image.
+        """
+        images, moved = self.weak(images, masks, generator)
+        assert moved is not None
+        if not self.cutmix or len(images) < 2:
+            return images, moved
+        boxes = cutmix_boxes(len(images), images.shape[2:], self.cutmix, generator)
+        images, masks = (mixed(x.roll(1, dims=0), x, boxes) for x in (images, moved))
+        return images, masks
 
     def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return strong views of weak views, with unchanged geometry."""

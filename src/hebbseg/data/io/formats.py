@@ -190,8 +190,8 @@ def write_mask(path: str | Path, indices: np.ndarray, like: Image, classes: Sequ
     return target
 
 
-def write_mask_parts(path: Path, read: ReadPart, like: Image, classes: Sequence[ClassInfo]) -> None:
-    """Write a mask like `write_mask`, part by part, for an image from `map_image`."""
+def write_mask_parts(path: Path, read: ReadPart, like: Image, classes: Sequence[ClassInfo] | None) -> None:
+    """Write a mask like `write_mask`, part by part, for an image from `map_image`. Without classes, values are kept."""
     import_module(_PARTS[_kind(like.path)]).write_mask_in_tiles(path, like.shape, read, like, classes)
 
 

@@ -139,6 +139,14 @@ def user_values(indices: np.ndarray, classes: Sequence[ClassInfo]) -> np.ndarray
     return np.asarray(values, dtype=dtype)[indices]
 
 
+def user_part(indices: np.ndarray, classes: Sequence[ClassInfo] | None) -> np.ndarray:
+    """Return the values or colors of a part of a mask as they are written; without classes, those that it has."""
+    if classes is None:
+        return indices
+    colours = user_colours(indices, classes)
+    return user_values(indices, classes) if colours is None else colours
+
+
 def user_colours(indices: np.ndarray, classes: Sequence[ClassInfo]) -> np.ndarray | None:
     """Convert class indices to colors, (*spatial, 3) uint8; None unless every class is defined by color."""
     if any(isinstance(c.value, int) for c in classes):

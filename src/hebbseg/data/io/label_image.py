@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from hebbseg.data.cases import ClassInfo
-from hebbseg.data.io.formats import FORMATS, suffix_of, write_mask
-from hebbseg.data.io.image_file import Image
+from hebbseg.data.io.formats import FORMATS, suffix_of, write_mask, write_mask_parts
+from hebbseg.data.io.image_file import Image, Place
+from hebbseg.data.io.tiles import part_of, release_pages
 
 _LARGEST_8_BIT = 255
 
@@ -24,3 +25,15 @@ def write_label_image(path: str | Path, labels: np.ndarray, like: Image) -> Path
     # A mask whose class i has the value i; a value beyond 8 bits makes the file 16-bit.
     largest = max(int(labels.max(initial=0)), _LARGEST_8_BIT + 1)
     return write_mask(path, labels, like, tuple(ClassInfo(index=label, value=label) for label in range(largest + 1)))
+
+
+def write_label_image_parts(path: Path, labels: np.ndarray, count: int, like: Image) -> None:
+    """Write labels 1 … ``count`` like `write_label_image`, part by part, for an image from `map_image`."""
+    dtype = np.uint16 if count <= np.iinfo(np.uint16).max else np.uint32
+
+    def read(rows: Place, columns: Place) -> np.ndarray:
+        if isinstance(columns, slice) and columns.start == 0:
+            release_pages(labels)
+        return part_of(labels, rows, columns).astype(dtype)
+
+    write_mask_parts(path, read, like, None)

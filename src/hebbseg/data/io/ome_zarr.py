@@ -24,8 +24,7 @@ from hebbseg.data.io.image_file import (
     RawMask,
     ReadPart,
     checked_level,
-    user_colours,
-    user_values,
+    user_part,
 )
 from hebbseg.data.io.limits import EXPORT_AGAIN, SMALL_BYTES, check_declared
 from hebbseg.data.io.tiles import LARGEST_TILE, TiledArray, part_of
@@ -94,10 +93,12 @@ def write_mask(path: Path, indices: np.ndarray, like: Image, classes: Sequence[C
     write_mask_in_tiles(path, indices.shape[:2], partial(part_of, indices), like, classes)
 
 
-def write_mask_in_tiles(path: Path, shape: tuple[int, int], read: ReadPart, like: Image, classes: Sequence[ClassInfo]) -> None:
+def write_mask_in_tiles(
+    path: Path, shape: tuple[int, int], read: ReadPart, like: Image, classes: Sequence[ClassInfo] | None
+) -> None:
     """Write a mask as a pyramid with the levels, spacing and version of its image; smaller levels by nearest neighbor."""
     zarr = _zarr()
-    first = _user_part(read(slice(0, 1), slice(0, 1)), classes)
+    first = user_part(read(slice(0, 1), slice(0, 1)), classes)
     sizes = [shape, *like.geometry["pyramid"]]
     temporary = path.with_name(f"{WRITING}{owner()}-{path.name}")
     with explaining(path, "could not be written", "Free disk space or choose another folder.", error=FileError):
@@ -124,7 +125,7 @@ def _write_level(
     read: ReadPart,
     shape: tuple[int, int],
     size: tuple[int, int],
-    classes: Sequence[ClassInfo],
+    classes: Sequence[ClassInfo] | None,
     first: np.ndarray,
 ) -> None:
     colours = first.shape[2:]
@@ -135,13 +136,8 @@ def _write_level(
         for left in range(0, size[1], TILE):
             down, across = slice(top, top + TILE), slice(left, left + TILE)
             part = read(down, across) if size == shape else read(rows[down], columns[across])
-            values = _user_part(part, classes)
+            values = user_part(part, classes)
             array[..., down, across] = np.moveaxis(values, -1, 0) if colours else values  # (h, w, 3) → (3, h, w)
-
-
-def _user_part(indices: np.ndarray, classes: Sequence[ClassInfo]) -> np.ndarray:
-    colours = user_colours(indices, classes)
-    return user_values(indices, classes) if colours is None else colours
 
 
 def _metadata(sizes: Sequence[tuple[int, int]], like: Image, *, colour: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import tifffile
 
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import ClassInfo, DataError
-from hebbseg.data.io.image_file import Image, Place, RawMask, ReadPart, user_colours, user_values
+from hebbseg.data.io.image_file import Image, RawMask, ReadPart, user_part
 from hebbseg.data.io.limits import EXPORT_AGAIN, check_declared
 from hebbseg.data.io.tiff import _axes, _has_opacity, _only_series, _palette, _resolution, _spacing_mm, _upright, opened
 from hebbseg.data.io.tiff_structure import check_tile
@@ -199,12 +199,8 @@ def _size(axis: str, step_mm: float) -> dict[str, Any]:
     return {f"PhysicalSize{axis}": step_mm * 1000, f"PhysicalSize{axis}Unit": "µm"}
 
 
-def write_mask_in_tiles(path: Path, shape: tuple[int, int], read: ReadPart, like: Image, classes: Sequence[ClassInfo]) -> None:
+def write_mask_in_tiles(
+    path: Path, shape: tuple[int, int], read: ReadPart, like: Image, classes: Sequence[ClassInfo] | None
+) -> None:
     """Write a mask like `tiff.write_mask`, tile by tile."""
-
-    def user_part(rows: Place, columns: Place) -> np.ndarray:
-        indices = read(rows, columns)
-        colours = user_colours(indices, classes)
-        return user_values(indices, classes) if colours is None else colours
-
-    write_picture_in_tiles(path, shape, user_part, like)
+    write_picture_in_tiles(path, shape, lambda rows, columns: user_part(read(rows, columns), classes), like)

@@ -3,6 +3,7 @@
 * An image without a mask is unlabelled.
 * ``masks/NAME/*.png`` are one file per object; they are merged.
 * ``masks/NAME_mask.png`` matches ``images/NAME.jpg``, and ``masks/p1/a.png`` matches ``images/p1/a.png``.
+* ``NAME_1stHO.png`` beside ``NAME.jpg`` is its mask if such files look like masks.
 * ``train/images``, ``train/masks``, ``test/images`` … or ``train_images``, ``train_masks`` … define a published split.
 * HDF5 and npz files can contain a ``label`` next to their ``image``.
 """
@@ -17,6 +18,7 @@ from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.parallel import parallel_map
 from hebbseg.data.labels.masks import MaskOptions
 from hebbseg.data.progress import counted
+from hebbseg.data.sources.endings import take_ending
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import Found, list_images, subfolders, text, visible
 from hebbseg.data.sources.mask_folders import choose_masks
@@ -36,10 +38,16 @@ def folder(path: Path, masks: MaskOptions, *, image_folder: str | None = None, m
         path: the folder.
         masks: how to interpret mask values.
         image_folder: folder of the images, by name or path; default: recognized by its name.
-        mask_folder: folder of the masks, by name or path, or "none"; default: recognized by its name, else by its content.
+        mask_folder: folder of the masks, by name or path, the ending of their names, or "none"; default: recognized by its
+            name, else by its content.
     """
     root = _root(path)
-    roles, problems = _roles(root, image_folder, mask_folder)
+    try:
+        roles, problems = _roles(root, image_folder, mask_folder)
+    except DataError:
+        roles, problems = _roles(root, image_folder, None)
+        if mask_folder is None or not take_ending(roles, mask_folder):
+            raise
     notes: list[str] = []
     if mask_folder == NO_MASKS:
         roles.masks[:] = [found for found in roles.masks if found.path not in roles.folder_of]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hebbseg.data.cases import DataError
+from hebbseg.data.sources.endings import set_aside
 from hebbseg.data.sources.guess import Guess, guess
 from hebbseg.data.sources.listing import Found, text
 from hebbseg.data.sources.pairing import Matcher
@@ -33,6 +34,7 @@ def choose_masks(root: Path, roles: Roles) -> list[str]:
     """
     if not roles.masks:
         _separate(roles)
+        set_aside(roles)
     named = _candidates(roles, roles.masks)
     others = [each for each in _candidates(roles, roles.others) if len(each.images) >= max(1, _LEAST_SHARE * len(each.files))]
     others = [each for each in others if each.look().like_masks]
@@ -42,7 +44,7 @@ def choose_masks(root: Path, roles: Roles) -> list[str]:
         shown = "; ".join(f"{each.folder} ({len(each.files)} files: {found.words})" for each, found in described)
         raise DataError(
             text(root),
-            f"{len(in_doubt)} folders could contain the masks: {shown}",
+            f"{len(in_doubt)} {_kind(in_doubt)} could {'be' if _kind(in_doubt) == 'endings' else 'contain'} the masks: {shown}",
             f"Pass the right one, such as --masks {shlex.quote(described[0][0].folder)}, or --masks none to read images only.",
         )
     notes = []
@@ -50,9 +52,10 @@ def choose_masks(root: Path, roles: Roles) -> list[str]:
         roles.masks.extend(replace(found, id=_without_folder(found.id, each.folder)) for found in each.files)
         used = {found.path for found in each.files}
         roles.others[:] = [found for found in roles.others if found.path not in used]
+        where = f"the files ending in {each.folder}" if _kind([each]) == "endings" else f"read from {each.folder}/"
         notes.append(
-            f"the masks are read from {each.folder}/, whose {len(each.files)} files match {len(each.images)} images by name "
-            "and look like masks; --masks FOLDER chooses another folder"
+            f"the masks are {where}, whose {len(each.files)} files match {len(each.images)} images by name and look like "
+            "masks; --masks chooses others"
         )
     return notes
 
@@ -100,9 +103,15 @@ def _in_doubt(candidates: Sequence[_Candidate]) -> list[_Candidate]:
     return [each for each in candidates if any(owners[image] > 1 for image in each.images)]
 
 
+def _kind(candidates: Sequence[_Candidate]) -> str:
+    """Return "endings" if the files lie beside the images and have an ending of their own, else "folders"."""
+    return "endings" if all(each.files[0].id.endswith(each.folder) for each in candidates) else "folders"
+
+
 def _without_folder(id: str, folder: str) -> str:
-    """Return the id without the first folder of this name; ids of masks have none any more."""
+    """Return the id without the first folder of this name, or this ending; ids of masks have none any more."""
     parts = id.split("/")
     if folder in parts[:-1]:
         parts.remove(folder)
-    return "/".join(parts)
+        return "/".join(parts)
+    return id.removesuffix(folder)

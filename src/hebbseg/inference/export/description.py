@@ -16,11 +16,13 @@ def describing(predictor: Predictor, format: str) -> Callable[[Checked], dict[st
 
     def describe(checked: Checked) -> dict[str, Any]:
         axes = ["batch", "channel", *axes_names(predictor.spatial_dims)]
+        border = {"border": {"name": "border", "type": "float32", "axes": axes}} if checked.border else {}
         return predictor.describe() | {
             "export": {
                 "format": format,
                 "input": {"name": "image", "type": "float32", "axes": axes, "step": checked.step},
                 "output": {"name": "probabilities", "type": "float32", "axes": axes},
+                **border,
                 "steps": steps(predictor),
                 "checked": {"sizes": [list(size) for size in checked.sizes], "difference": checked.difference},
             }

@@ -12,23 +12,40 @@ from torch import Tensor, nn
 
 from hebbseg.atomic_files import replacing
 from hebbseg.errors import FileError, HebbsegError, explaining
-from hebbseg.inference.export.traced import Checked, axes_names, check_outputs, example, name_of, probabilities_module, quietly
+from hebbseg.inference.export.traced import (
+    Checked,
+    axes_names,
+    border_module,
+    check_outputs,
+    example,
+    name_of,
+    probabilities_module,
+    quietly,
+)
 from hebbseg.inference.model_description import ModelDescription
 from hebbseg.inference.predictor import Predictor, settings_of
 
 KEY = "hebbseg"  # of the description among the metadata
-INPUT, OUTPUT = "image", "probabilities"
+INPUT, OUTPUT, BORDER = "image", "probabilities", "border"
 OPSET = 17
 TOLERANCE = 1e-3  # of probabilities below 0 or above 1
 
 
-def write_onnx(predictor: Predictor, path: Path, describe: Callable[[Checked], dict[str, Any]]) -> Checked:
+def write_onnx(
+    predictor: Predictor, path: Path, describe: Callable[[Checked], dict[str, Any]], *, border: bool = False
+) -> Checked:
     """Write an ONNX file with dynamic batch and image size, after comparing onnxruntime with PyTorch.
 
-    ``describe(checked)`` is stored as JSON in the metadata.
+    Args:
+        predictor: the model.
+        path: the file.
+        describe: ``describe(checked)`` is stored as JSON in the metadata.
+        border: write the probability of the border as a second output, if the model has learned it.
     """
+    border = border and predictor.borders
     onnx = require("onnx")
     names = ["batch", None, *axes_names(predictor.spatial_dims)]
+    module, outputs = (border_module(predictor), [OUTPUT, BORDER]) if border else (probabilities_module(predictor), [OUTPUT])
     dynamic = {axis: name for axis, name in enumerate(names) if name}
     remedy = "Try --format torchscript."
     with replacing(path) as temporary:
@@ -37,16 +54,16 @@ def write_onnx(predictor: Predictor, path: Path, describe: Callable[[Checked], d
         # 3D instead of 3 s: it proves that the sizes agree for all symbolic image sizes.
         with explaining(f"network {name_of(predictor)}", "it cannot be converted to ONNX", remedy), quietly():
             torch.onnx.export(
-                probabilities_module(predictor),
+                module,
                 (example(predictor),),
                 temporary,
                 dynamo=False,
                 opset_version=OPSET,
                 input_names=[INPUT],
-                output_names=[OUTPUT],
-                dynamic_axes={INPUT: dynamic, OUTPUT: dynamic},
+                output_names=outputs,
+                dynamic_axes=dict.fromkeys([INPUT, *outputs], dynamic),
             )
-        checked = check_outputs(predictor, OnnxNetwork(temporary, "the exported model").run, "ONNX")
+        checked = check_outputs(predictor, OnnxNetwork(temporary, "the exported model").run, "ONNX", module)
         model = onnx.load(temporary)
         onnx.helper.set_model_props(model, {KEY: json.dumps(describe(checked), sort_keys=True)})
         onnx.checker.check_model(model, full_check=True)
@@ -57,7 +74,7 @@ def write_onnx(predictor: Predictor, path: Path, describe: Callable[[Checked], d
 class OnnxNetwork(nn.Module):
     """A network that is computed by onnxruntime on the CPU. Has no weights for PyTorch.
 
-    Shapes: (B, C, *S) → logits (B, K, *S), the logarithm of the probabilities.
+    Shapes: (B, C, *S) → logits (B, K, *S), the logarithm of the probabilities. With border: background, inside and border.
 
     Args:
         path: an ONNX file.
@@ -73,13 +90,18 @@ class OnnxNetwork(nn.Module):
         with explaining(name, "not an ONNX model that onnxruntime can run", "Export it again with `hebbseg export`."):
             self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.name = name
+        self.has_border = BORDER in [output.name for output in self.session.get_outputs()]
         self.classes = 0  # 0: any number
 
     def run(self, image: Tensor) -> Tensor:
-        """Return the probabilities."""
-        (probabilities,) = self.session.run([OUTPUT], {INPUT: image.contiguous().numpy()})
-        found = torch.from_numpy(probabilities)
-        expected = (len(image), self.classes or found.shape[1], *image.shape[2:])
+        """Return the probabilities, and those of the border as last channel if the file has them."""
+        outputs = self.session.run([OUTPUT, BORDER] if self.has_border else [OUTPUT], {INPUT: image.contiguous().numpy()})
+        channels = (self.classes, 1)[: len(outputs)]
+        pairs = zip(map(torch.from_numpy, outputs), channels, strict=True)
+        return torch.cat([self._checked(found, image, count) for found, count in pairs], 1)
+
+    def _checked(self, found: Tensor, image: Tensor, channels: int) -> Tensor:
+        expected = (len(image), channels or found.shape[1], *image.shape[2:])
         if found.shape != expected:
             raise HebbsegError(f"{self.name}: it returns values of shape {tuple(found.shape)} instead of {expected}.")
         if not ((found >= -TOLERANCE) & (found <= 1 + TOLERANCE)).all():  # also if one is NaN
@@ -88,7 +110,10 @@ class OnnxNetwork(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         try:
-            return self.run(image).clamp(0, 1).log()
+            found = self.run(image)
+            if self.has_border:  # the border is part of the foreground
+                found[:, 1] -= found[:, 2]
+            return found.clamp(0, 1).log()
         except HebbsegError:
             raise
         except Exception as error:  # onnxruntime has exceptions of its own
@@ -115,8 +140,8 @@ def load_onnx(path: Path) -> dict[str, Any]:
     except HebbsegError as error:
         raise FileError(path, str(error), remedy) from error
     network.classes = len(described.classes)
-    # The exported network has one output per class: the border counts as foreground.
-    return {"network": network.eval(), **settings_of(described), "borders": False}
+    # Without the output of the border, it counts as foreground.
+    return {"network": network.eval(), **settings_of(described), "borders": network.has_border}
 
 
 def require(module: str) -> ModuleType:

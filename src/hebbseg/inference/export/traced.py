@@ -31,6 +31,21 @@ class Probabilities(nn.Module):
         return self.network(image).softmax(dim=1)
 
 
+class WithBorder(nn.Module):
+    """A network of background, inside and border: (B, C, *S) → probabilities (B, 2, *S) and border (B, 1, *S).
+
+    The border, which is part of the foreground, separates touching objects.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        found = self.network(image).softmax(dim=1)
+        return torch.cat([found[:, :1], found[:, 1:].sum(1, keepdim=True)], 1), found[:, 2:]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     """An exported model compared with PyTorch.
@@ -39,16 +54,23 @@ class Checked:
         step: sides of images must be multiples of it.
         sizes: (batch, C, *S) of the inputs that were compared.
         difference: largest difference between two probabilities.
+        border: the probability of the border is a second output.
     """
 
     step: int
     sizes: tuple[tuple[int, ...], ...]
     difference: float
+    border: bool = False
 
 
 def probabilities_module(predictor: Predictor) -> Probabilities:
     """Return a copy on the CPU, in evaluation mode."""
     return Probabilities(copy.deepcopy(predictor.class_network).cpu()).eval()
+
+
+def border_module(predictor: Predictor) -> WithBorder:
+    """Like `probabilities_module`, for a model that has learned borders."""
+    return WithBorder(copy.deepcopy(predictor.network).cpu()).eval()
 
 
 def example(predictor: Predictor, *, batch: int = 2, longer: int = 0, seed: int = 0) -> Tensor:
@@ -58,15 +80,16 @@ def example(predictor: Predictor, *, batch: int = 2, longer: int = 0, seed: int 
     return torch.randn(batch, predictor.in_channels, *sides, generator=torch.Generator().manual_seed(seed))
 
 
-def check_outputs(predictor: Predictor, run: Run, what: str) -> Checked:
+def check_outputs(predictor: Predictor, run: Run, what: str, module: nn.Module | None = None) -> Checked:
     """Compare exported probabilities with PyTorch's at two sizes and batch sizes.
 
-    Our UNet takes any size. For another network, the smallest step between sizes is searched at which it agrees.
+    Our UNet takes any size. For another network, the smallest step between sizes is searched at which it agrees. Several
+    outputs of ``module`` (default: `probabilities_module`) are compared along the channel axis.
 
     Raises:
         HebbsegError: they differ by more than `TOLERANCE`, or the second size fails.
     """
-    module = probabilities_module(predictor)
+    module = module or probabilities_module(predictor)
     first = example(predictor)
     worst = _difference(module, run, first)
     if isinstance(worst, str) or worst > TOLERANCE:
@@ -77,7 +100,7 @@ def check_outputs(predictor: Predictor, run: Run, what: str) -> Checked:
         problem = _difference(module, run, other)
         if not isinstance(problem, str) and problem <= TOLERANCE:
             sizes = tuple(tuple(x.shape) for x in (first, other))
-            return Checked(step=step, sizes=sizes, difference=max(worst, problem))
+            return Checked(step=step, sizes=sizes, difference=max(worst, problem), border=isinstance(module, WithBorder))
     raise HebbsegError(
         f"{_of(predictor, what)} {_described(problem)} at another image size than it was exported with. The network "
         "cannot be exported for all sizes. Nothing was written."
@@ -106,7 +129,8 @@ def _difference(module: nn.Module, run: Run, x: Tensor) -> float | str:
     """Return the largest difference, or the error of one of the two."""
     try:
         with torch.no_grad():
-            expected = module(x)
+            outputs = module(x)
+            expected = torch.cat(outputs, 1) if isinstance(outputs, tuple) else outputs
         found = run(x)
     except Exception as error:  # of any network and runtime
         return reason_of(error)

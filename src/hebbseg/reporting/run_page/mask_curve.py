@@ -76,8 +76,8 @@ def _guess(far: Point) -> str:
         return ""
     if exponent[0] <= 0:
         return (
-            f"The curve does not rise clearly (exponent of the power law {exponent[0]:.2f} to {exponent[1]:.2f}), so nothing "
-            f"can be said about {far.masks} masks."
+            f"The curve does not rise clearly (exponent of the power law {exponent[0]:.2f} to {exponent[1]:.2f}), so there "
+            f"is no estimate for {far.masks} masks."
         ).replace("-", "−")
     return (
         f"If the error kept falling by the same power law, {far.masks} masks would give a Dice of about "
