@@ -64,8 +64,8 @@ def open_source(
     """
     name, place = _split(spec)
     if name == "phantom":
-        given = (group, label_map, mask_threshold, instances, images, None if masks == NO_MASKS else masks, ignore, level)
-        if any(option is not None for option in given):
+        given = (group, label_map, mask_threshold, instances, images, None if masks == NO_MASKS else masks, ignore)
+        if level or any(option is not None for option in given):  # level 0 is the default
             raise HebbsegError(f"{str(spec)!r}: options for reading files do not apply to generated data. Remove them.")
         return _function(name)(place, **phantom_options)
     if phantom_options:

@@ -32,8 +32,8 @@ def write_run_page(folder: Path, page: Path | None = None) -> tuple[Path, tuple[
         page: the file; default: `PAGE` in the folder.
     """
     facts = read_run(folder)
-    made = _sections(facts)
     with written(folder):
+        made = _sections(facts)
         html = render(
             "run.html.jinja",
             version=__version__,
