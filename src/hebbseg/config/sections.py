@@ -100,7 +100,9 @@ class DataSettings(Section):
     )
     images: str | None = Field(None, description="folder of the images in DATA, by name or path, if it is not recognized")
     masks: str | None = Field(
-        None, description="folder of the masks in DATA, by name or path, if it is not recognized or not unique; none: no masks"
+        None,
+        description="folder of the masks in DATA, by name or path, or the ending of their names, if they are not recognized or "
+        "not unique; none: no masks",
     )
     size: Annotated[Sizes | Literal["auto", "native"], BeforeValidator(as_numbers)] = Field(
         "auto",

@@ -80,7 +80,7 @@ def test_a_folder_with_another_name_is_recognized_by_its_content(tmp_path: Path)
         save(tmp_path / "overlays" / f"{n}.png", smooth(n))
     source = open_source(tmp_path)
     assert all(case.has_mask for case in source.cases)
-    assert any("read from vessels/, whose 6 files match 6 images" in note for note in source.notes)
+    assert any("read from vessels/: 6 files match 6 images" in note for note in source.notes)
     (overlays,) = examine(source).unused
     assert (overlays.place, overlays.files) == ("overlays/", 6)
     assert "images, with many values" in overlays.guess
