@@ -53,15 +53,8 @@ def choose_masks(root: Path, roles: Roles) -> list[str]:
         used = {found.path for found in each.files}
         roles.others[:] = [found for found in roles.others if found.path not in used]
         where = f"the files ending in {each.folder}" if _kind([each]) == "endings" else f"read from {each.folder}/"
-<<<<<<< HEAD
-        notes.append(
-            f"the masks are {where}, whose {len(each.files)} files match {len(each.images)} images by name and look like "
-            "masks; --masks chooses others"
-        )
-=======
         matching = f"{len(each.files)} files match {len(each.images)} images by name and look like masks"
         notes.append(f"the masks are {where}: {matching}; --masks chooses others")
->>>>>>> issue22
     return notes
 
 
