@@ -46,16 +46,12 @@ def points(
         raise HebbsegError(
             "--boxes and --radius exclude each other: boxes have a size. Pass one of the two."
             if boxes
-            else "--radius is missing: the radius of the smallest object in pixels, such as --radius 4. For boxes, pass --boxes."
+            else "--radius is missing: the radius of the smallest object in pixels, such as --radius 4. For boxes: --boxes."
         )
     if boxes and ring is not None:
         raise HebbsegError("--ring applies to points. Omit it with --boxes.")
     works = find_tables(images, tables, folder, overwrite=overwrite)
     with progress(len(works)) as advance:
         objects, share = write_masks(works, radius=radius, ring=ring if ring is not None else radius or 0, on_mask=advance)
-    facts = [
-        ("masks", f"{len(works)} in {folder}"),
-        ("objects", str(objects)),
-        ("annotated", f"{100 * share:.3g} % of the pixels"),
-    ]
-    show_facts([*facts, ("next", "hebbseg train DATA --ignore 255")])
+    facts = [("masks", f"{len(works)} in {folder}"), ("objects", str(objects))]
+    show_facts([*facts, ("annotated", f"{100 * share:.3g} % of the pixels"), ("next", "hebbseg train DATA --ignore 255")])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hebbseg.data.cases import IGNORE, ClassInfo, DataError
-from hebbseg.data.io.formats import mask_suffix, read_image, stem_of, write_mask
+from hebbseg.data.io.formats import mask_suffix, read_image, write_mask
 from hebbseg.data.labels.points import from_boxes, from_points, read_table
 from hebbseg.data.sources.listing import list_images
 from hebbseg.errors import HebbsegError
@@ -76,9 +76,7 @@ def write_masks(
         except HebbsegError as error:
             raise HebbsegError(f"{work.table}: {error}") from None
         mask = mask.T if image.axes == "xyz" else mask
-        write_mask(
-            work.mask.with_name(stem_of(work.mask) + mask_suffix(work.image)), np.ascontiguousarray(mask), image, _VALUES
-        )
+        write_mask(work.mask, np.ascontiguousarray(mask), image, _VALUES)
         objects, known, pixels = objects + len(places), known + int((mask != IGNORE).sum()), pixels + mask.size
         on_mask()
     return objects, known / pixels
