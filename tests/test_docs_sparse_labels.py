@@ -35,6 +35,8 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         save(tmp_path / "nuclei" / "images" / f"{name}.png", picture(seed, 40, 48))
         (tmp_path / "nuclei" / "points").mkdir(exist_ok=True)
         (tmp_path / "nuclei" / "points" / f"{name}.csv").write_text(f"x,y\n{10 + seed},8\n30,{20 + seed}\n")
+        (tmp_path / "nuclei" / "boxes").mkdir(exist_ok=True)
+        (tmp_path / "nuclei" / "boxes" / f"{name}.csv").write_text("top,left,bottom,right\n2,3,12,14\n")
     run = 0
     for language, text in blocks():
         if language == "python":
@@ -50,7 +52,7 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
                 quick = (QUICK_3D if "slices" in arguments else QUICK) if arguments[0] == "train" else ()
                 assert command(monkeypatch, *arguments, *quick) == 0, line
             run += 1
-    assert run >= 9
+    assert run >= 11
     for side, low, high in (("train", 0.9, 0.99), ("test", 0, 0)):
         for path in Path("scribbles", side, "masks").iterdir():
             assert low <= _share(path) <= high

@@ -16,6 +16,7 @@ from hebbseg.cli.grid import grid
 from hebbseg.cli.memory import keep_freed_memory
 from hebbseg.cli.next import next_
 from hebbseg.cli.plan import plan
+from hebbseg.cli.points import points
 from hebbseg.cli.predict import predict
 from hebbseg.cli.report import report
 from hebbseg.cli.settings_options import Command, Commands
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, plan, train, pretrain, predict, evaluate, next_, export, grid, report):
+for command in (demo, check, plan, train, pretrain, predict, evaluate, next_, points, export, grid, report):
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
 
 
