@@ -400,7 +400,7 @@ def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     patterns = {
         "running": "not finished", "unmeasured": "no summary.json", "nan": "dice is nan", "no-dice": "KeyError: 'dice'",
         "no-end": "OverflowError", "no-time": "could not convert string to float",
-        "half": "summary.json is not readable", "list": "run.json contains a list", "bytes": "run.json is not readable",
+        "half": "summary.json is not readable", "list": "contains a list", "bytes": "run.json is not readable",
     }  # fmt: skip
     assert reasons.keys() == patterns.keys()
     assert all(re.search(pattern, reasons[name]) for name, pattern in patterns.items()), reasons

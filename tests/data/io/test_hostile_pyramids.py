@@ -8,6 +8,8 @@ import re
 import resource
 import signal
 import struct
+import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -74,6 +76,27 @@ def test_a_chunk_is_decoded_to_no_more_than_its_size(tmp_path: Path, codec: str,
     refused(
         group(tmp_path / "bomb.zarr", chunk, compressor=options), r"bomb\.zarr: chunk 0, 0 .*damaged \((more than|it declares)"
     )
+
+
+def test_damaged_blosc_chunks_do_not_crash() -> None:
+    """In a process of its own: numcodecs' decoder ends the process on many of them."""
+    code = (
+        "import random, numcodecs, contextlib, numpy\n"
+        "from hebbseg.data.io.zarr_store import decoded\n"
+        "values = numpy.random.default_rng(0).integers(0, 2, 2000, numpy.uint8)\n"
+        "for name in ('lz4', 'blosclz', 'zlib', 'zstd'):\n"
+        "    chunk = numcodecs.Blosc(cname=name).encode(values.tobytes())\n"
+        "    assert bytes(decoded('blosc', bytes(chunk), 5000)) == values.tobytes()\n"
+        "    for seed in range(500):\n"
+        "        draw, damaged = random.Random(seed), bytearray(chunk)\n"
+        "        damaged[draw.choice((draw.randrange(40), draw.randrange(len(chunk))))] ^= 1 << draw.randrange(8)\n"
+        "        if draw.random() < 0.5:\n"
+        "            damaged[16:20] = draw.randbytes(4)\n"
+        "        with contextlib.suppress(ValueError, RuntimeError):\n"
+        "            decoded('blosc', bytes(damaged), 5000)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=120)
+    assert ended.returncode == 0, (ended.returncode, ended.stderr)
 
 
 @pytest.mark.parametrize("version", [2, 3])

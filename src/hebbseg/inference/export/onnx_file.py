@@ -101,7 +101,7 @@ class OnnxNetwork(nn.Module):
         return torch.cat([self._checked(found, image, count) for found, count in pairs], 1)
 
     def _checked(self, found: Tensor, image: Tensor, channels: int) -> Tensor:
-        expected = (len(image), channels or found.shape[1], *image.shape[2:])
+        expected = (len(image), channels or found.shape[1], *found.shape[2:])  # their size is checked by the caller
         if found.shape != expected:
             raise HebbsegError(f"{self.name}: it returns values of shape {tuple(found.shape)} instead of {expected}.")
         if not ((found >= -TOLERANCE) & (found <= 1 + TOLERANCE)).all():  # also if one is NaN
