@@ -29,6 +29,8 @@ def read_page(app: Sphinx, page: str, content: list[str]) -> None:
     """Replace the text of an included page, and let links lead to pages of the site, or else to copies of files."""
     file = ROOT / INCLUDED[page] if page in INCLUDED else HERE / f"{page}.md"
     text = file.read_text(encoding="utf-8") if page in INCLUDED else content[0]
+    if page in INCLUDED:
+        app.env.note_dependency(str(file), docname=page)  # or a later build would keep the old text
 
     def link(match: re.Match[str]) -> str:
         target = (file.parent / match[2]).resolve()

@@ -147,6 +147,8 @@ def run_line(line: str, page: str, place: Path, monkeypatch: pytest.MonkeyPatch)
     assert program == "hebbseg", line
     if "RUN" in words:  # a new folder for every run of a page
         words[words.index("RUN")] = f"RUN{sum(1 for _ in place.glob('RUN*'))}"
+    if "--jobs" in words:  # each worker imports PyTorch
+        words[words.index("--jobs") + 1] = "1"
     given = {word.partition("=")[0] for word in words}
     quick = [option for option in QUICK.get(words[0], ()) if not is_given(option, given, words, page)]
     assert command(monkeypatch, *words, *quick) == 0, line
