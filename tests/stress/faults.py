@@ -89,6 +89,10 @@ def _evaluate(data: Path, out: Path) -> list[str]:
     return ["evaluate", str(data / "model.safetensors"), str(data), "-o", str(out), "--overwrite"]
 
 
+def _next(data: Path, out: Path) -> list[str]:
+    return ["next", str(data), "--masks", "none", "-n", "4", "-o", str(out / "next.csv"), "--sheet", str(out / "next.png")]
+
+
 def _resume(command: str) -> Callable[[Path, Path], list[str]]:
     return lambda data, out: [command, "--resume", "-o", str(out)]
 
@@ -99,6 +103,7 @@ SCENARIOS = {
     "grid": Scenario(_grid, _grid, ("**/model.safetensors", "**/metrics.csv")),
     "predict": Scenario(_predict, _predict, ("**/*.png",)),
     "evaluate": Scenario(_evaluate, _evaluate, ("metrics.csv", "summary.json")),
+    "next": Scenario(_next, _next, ("next.csv",)),
 }
 FAULTS = ("kill", "term", "disk", "clock", "lost", "twin")
 
