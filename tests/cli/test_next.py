@@ -68,7 +68,7 @@ def test_masks_and_published_test_images_are_never_opened(tmp_path: Path, monkey
     opened = []
     for module, name in ((files, "read_image"), (files, "read_labels"), (classes, "read_labels")):
         read = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda path, read=read: (opened.append(Path(path)), read(path))[1])
+        monkeypatch.setattr(module, name, lambda path, *level, read=read: (opened.append(Path(path)), read(path, *level))[1])
     assert command(monkeypatch, "next", tmp_path / "data", "-n", "4", *FAST, "-o", tmp_path / "next.csv") == 0
     assert {row["case"][-1] for row in rows_of(tmp_path / "next.csv")} == set("cdef")
     assert {path.parent.name for path in opened} == {"images"}
@@ -128,8 +128,8 @@ def test_with_a_run_uncertain_images_far_from_labelled_ones_come_first(tmp_path:
     (data / "masks" / f"{split.training.unlabelled[0]}.png").unlink()
     opened = []
     read = files.read_image
-    monkeypatch.setattr(files, "read_image", lambda path: (opened.append(Path(path).stem), read(path))[1])
-    monkeypatch.setattr(files, "read_labels", lambda path: pytest.fail("a mask was opened"))
+    monkeypatch.setattr(files, "read_image", lambda path, *level: (opened.append(Path(path).stem), read(path, *level))[1])
+    monkeypatch.setattr(files, "read_labels", lambda path, *level: pytest.fail("a mask was opened"))
     assert command(monkeypatch, "next", run, "-n", "3", "-o", out) == 0
     rows = rows_of(out)
     allowed = {*split.training.unlabelled, "new"}

@@ -21,7 +21,7 @@ def test_the_plan_as_json(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     options = ("--labelled", "2", "--size", "32x48", *NETWORK, "--set", "labelled_batch=2")
     assert command(monkeypatch, "plan", data, "--json", *options) == 0
     out = json.loads(capsys.readouterr().out)
-    assert out.keys() == {"data", "fingerprint", "choices", "method", "time", "time_budgets"}
+    assert out.keys() == {"data", "fingerprint", "choices", "resampled_to", "method", "time", "time_budgets"}
     fingerprint, choices = out["fingerprint"], out["choices"]
     assert (fingerprint["images"], fingerprint["labelled"], fingerprint["test"]) == (8, 2, 2)
     assert fingerprint["median_size"] == [140, 230]

@@ -243,8 +243,8 @@ def test_where_data_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_ids_are_those_of_version_0_1() -> None:
-    """So that its grids are not run again. It had one precision and measured at the training size."""
-    settings = SETTINGS | {"updates": 4, "metrics_grid": "training", "precision": "32-true"}
+    """So that its grids are not run again. It had one precision and neither the original grid, nor CutMix, nor flips."""
+    settings = SETTINGS | {"updates": 4, "metrics_grid": "training", "precision": "32-true", "cutmix": 0, "tta": "none"}
     arms = [{"name": "CPS + Hebbian", "init": "hebbian", "method": "cps"}]
     runs = plan(Recipe(**tiny(settings=settings, arms=arms, baseline=None, axes={"labelled": ["2"], "seed": [0]})), ROOT)
     assert [run.id for run in runs] == ["glands-cps-hebbian-2-s0-4b4f5051e6"]

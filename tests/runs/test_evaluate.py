@@ -162,7 +162,7 @@ def test_classes_must_agree(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["evaluate", "RUN", "unlabelled"], "none of its 1 cases has a mask"),
+        (["evaluate", "RUN", "unlabelled"], "none of its 1 case has a mask"),
         (["evaluate", "RUN", GLANDS, "--subset", "tets"], "Did you mean 'test'"),
         (["evaluate", "RUN", GLANDS, "--split", "nothing.json"], "no such file"),
         (["evaluate", "RUN", "phantom:glands?n=5&size=32", "--split", "RUN"], "have no mask in"),

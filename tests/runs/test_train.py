@@ -107,7 +107,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_weights(finished: Path, tm
 
 
 def test_a_finished_run_is_not_overwritten_and_resuming_it_just_loads(finished: Path) -> None:
-    with pytest.raises(HebbsegError, match=r"already contains a run \(done\).*--resume"):
+    with pytest.raises(HebbsegError, match=r"already contains a run \(done\).*resume=True"):
         train(finished)
     assert isinstance(Segmenter.train(DATA, finished, resume=True, quiet=True, **TINY), Segmenter)
 

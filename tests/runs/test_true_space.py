@@ -107,7 +107,7 @@ def test_a_run_that_continues_another_has_its_spacing_and_orientation(run: Path,
     options = {name: value for name, value in TINY.items() if name not in ("features", "test", "patch")}
     continued = Segmenter.train(more, tmp_path / "run2", from_run=run, **options)
     assert continued.preprocessing.spacing == (1.0, 1.0, 1.0) and continued.orientation == "RAS"
-    with pytest.raises(HebbsegError, match=r"spacing=2\.0 and --from"):
+    with pytest.raises(HebbsegError, match=r"spacing=2\.0 and from_run"):
         Segmenter.train(more, tmp_path / "run3", from_run=run, spacing="2.0", **options)
 
 
@@ -153,5 +153,5 @@ def test_a_spacing_that_does_not_fit_is_refused(options: dict, word: str, data: 
 
 
 def test_a_spacing_for_pictures_without_one_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(HebbsegError, match=r"6 of 6 images have no spacing in their files.*--spacing native"):
+    with pytest.raises(HebbsegError, match=r"6 of 6 images have no spacing in their files.*pass spacing native"):
         Segmenter.train(bright_folder(tmp_path / "data"), tmp_path / "run", spacing="0.5", quiet=True)

@@ -108,8 +108,9 @@ def check_listed(settings: Settings, source: Source, *, labelled: bool = True) -
     check_spacing(settings.data)
     for name, sides in (("size", settings.data.size), ("spacing", settings.data.spacing), ("patch", settings.data.patch)):
         if isinstance(sides, tuple) and len(sides) not in (1, dims):
+            given = ("," if name == "spacing" else "x").join(map(str, sides))
             raise HebbsegError(
-                f"{name}={','.join(map(str, sides))}: {len(sides)} numbers, but the images of {source.name} are {dims}D. "
+                f"{name}={given}: {len(sides)} numbers, but the images of {source.name} are {dims}D. "
                 f"Give {dims} numbers, or one for all axes."
             )
     try:

@@ -234,7 +234,7 @@ def test_an_ignore_value_is_no_class(tmp_path: Path):
 def test_two_values_for_one_foreground_are_asked_about(tmp_path: Path):
     paths = [save(tmp_path / "a.png", blocks(0, 1)), save(tmp_path / "b.png", blocks(0, 255))]
     (problem,) = find_rule(paths, NOTHING_SAID).problems
-    assert problem.fatal and "foreground is 255 in 1 masks and 1 in 1 others" in problem.finding
+    assert problem.fatal and "foreground is 255 in 1 mask and 1 in 1 others" in problem.finding
     assert "'background=0;foreground=1;foreground=255'" in problem.remedy and "--ignore 255" in problem.remedy
 
 
