@@ -17,6 +17,7 @@ from PIL import Image as Pillow
 from hebbseg.data.inspect import examine
 from hebbseg.data.io.formats import read_header, read_image, read_labels
 from hebbseg.data.labels.label_map import parse_label_map
+from hebbseg.data.labels.point_files import find_tables, write_masks
 from hebbseg.data.sources import open_source
 from hebbseg.data.sources.archives import unpacked
 from hebbseg.data.splits.split import Split, make_split
@@ -130,12 +131,23 @@ def _texts(folder: Path) -> list[Kind]:
     def archive(path: Path) -> None:
         unpacked(path)
 
+    points = folder / "points"
+    save(points / "images" / "a.png", picture(0, 24, 32))
+    (points / "tables").mkdir()
+    (points / "tables" / "a.csv").write_text("y,x\n5,6\n7.5,8\n")
+
+    def points_table(path: Path) -> None:
+        (points / "tables" / "a.csv").write_bytes(path.read_bytes())
+        write_masks(find_tables(points / "images", points / "tables", points / "masks", overwrite=True), radius=2, ring=2)
+
+    content = (points / "tables" / "a.csv").read_bytes()
     tables = [(glas / "Grade.csv", f"glas:{glas}"), (hmeps / "annotation" / "annotations.csv", f"hmeps:{hmeps}")]
     tables.append((_nnunet_tree(folder / "nnunet"), str(folder / "nnunet")))
     kinds = [
         Kind(name=target.name, suffix=target.suffix, contents=(target.read_bytes(),), read=in_place(target, spec))
         for target, spec in tables
     ]
+    kinds.append(Kind(name="points.csv", suffix=".csv", contents=(content,), read=points_table))
     with tempfile.TemporaryFile() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as zipped:
             for path in sorted(plain.rglob("*.png")):

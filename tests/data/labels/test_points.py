@@ -54,3 +54,14 @@ def test_what_does_not_fit_is_named():
         from_boxes([(5, 5, 2, 9)], (20, 30))
     with pytest.raises(HebbsegError, match=r"radius=0, ring=1: allowed are"):
         from_points([], (9, 9), radius=0, ring=1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_places_and_radii_are_finite(value: float) -> None:
+    with pytest.raises(HebbsegError, match=r"point .*expected 2 numbers within the image"):
+        from_points([(value, 3)], (9, 9), radius=2, ring=1)
+    with pytest.raises(HebbsegError, match=r"box .*expected 4 numbers within the image"):
+        from_boxes([(1, 2, value, 4)], (9, 9))
+    for sizes in ({"radius": value, "ring": 1}, {"radius": 2, "ring": value}):
+        with pytest.raises(HebbsegError, match=r"allowed are a radius above 0 and a ring of 0 or more"):
+            from_points([(3, 3)], (9, 9), **sizes)

@@ -1,5 +1,6 @@
 """Masks from points and boxes: what they leave open is `IGNORE`, not annotated."""
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def from_points(points: Iterable[Sequence[float]], shape: Sequence[int], *, radi
         radius: radius of the smallest object, in pixels.
         ring: how much larger the largest object is, in pixels.
     """
-    if radius <= 0 or ring < 0:
+    if not (0 < radius < math.inf and 0 <= ring < math.inf):  # also if one is NaN
         raise HebbsegError(f"radius={radius}, ring={ring}: allowed are a radius above 0 and a ring of 0 or more, in pixels.")
     marked = np.ones(tuple(shape), bool)
     for point in points:
@@ -80,7 +81,7 @@ def _checked(numbers: Sequence[float], shape: Sequence[int], count: int, what: s
     """Return the numbers of a point or box. Raises if they are not ``count`` numbers within the image."""
     values = tuple(float(value) for value in numbers)
     sizes = [*shape] * (count // len(shape))
-    if len(values) != count or not all(0 <= round(v) < n for v, n in zip(values, sizes, strict=False)):
+    if len(values) != count or not all(math.isfinite(v) and 0 <= round(v) < n for v, n in zip(values, sizes, strict=False)):
         raise HebbsegError(
             f"{what} {values}: expected {count} numbers within the image of {'×'.join(map(str, shape))} pixels, rows first."
         )
