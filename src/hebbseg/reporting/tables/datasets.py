@@ -22,8 +22,8 @@ def datasets_table(group: Sequence[Comparison], facts: Facts) -> Table:
         name="datasets",
         title="Data sets",
         note="Patients and image sizes are read from the data, if they are present; sizes from up to 5 images, evenly spaced. "
-        "Size used: of images in training and in metrics; auto: 128 × 128 for images, native for volumes. Training (labelled "
-        "and unlabelled), validation and test images are counts per run, as a range over folds and seeds. Classes: foreground "
+        "Size used: of images in training; auto: planned from the data of each run (run.json). Training (labelled and "
+        "unlabelled), validation and test images are counts per run, as a range over folds and seeds. Classes: foreground "
         "only.",
         columns=("data set", "images", "patients", "image size (px)", "size used", "classes", "train / val. / test",
                  "split"),
