@@ -1,5 +1,6 @@
 """Recipes: what is wrong with one is said before anything starts; ids follow from what a run is."""
 
+import csv
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hebbseg.errors import HebbsegError
 from hebbseg.experiments.data_root import data_roots, locate
 from hebbseg.experiments.grid import GridRun, notes_of, plan
 from hebbseg.experiments.recipe import Recipe, load_recipe
+from hebbseg.experiments.recipe_parts import Applied
 from tests.experiments.tinygrid import ROOT, SETTINGS, tiny
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -249,3 +251,11 @@ def test_ids_are_those_of_version_0_1() -> None:
     runs = plan(Recipe(**tiny(settings=settings, arms=arms, baseline=None, axes={"labelled": ["2"], "seed": [0]})), ROOT)
     assert [run.id for run in runs] == ["glands-cps-hebbian-2-s0-4b4f5051e6"]
     assert {fit.key for run in runs for fit in run.stage1} == {"hebbian-4c0cf9492d", "hebbian-d2ab37d12c"}
+
+
+def test_kept_rows_of_the_paper_are_runs_of_its_recipe() -> None:
+    """So that ``--done`` skips them. Their length is in epochs, so it does not depend on the default number of updates."""
+    with (STUDIES / "results/paper-glas/runs.csv").open(encoding="utf-8") as file:
+        kept = {row["run"] for row in csv.DictReader(file)}
+    recipe = load_recipe(RECIPES / "paper/benchmark.toml", Applied(set={"precision": "bf16-mixed"}))
+    assert kept and kept <= notes_of(recipe).keys()

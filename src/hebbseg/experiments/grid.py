@@ -31,6 +31,8 @@ LATER_SETTINGS = (
     "patch_background", "cutmix",
 )  # fmt: skip
 """Added after version 0.1."""
+UPDATES_WITH_EPOCHS = 1000
+"""Part of the ids of runs with epochs, which do not depend on the default number of updates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +181,8 @@ def _identifying(settings: Settings, recipe: Recipe, data: str) -> dict[str, Any
     flat["augment"] = OLD_AUGMENT.get(flat["augment"], flat["augment"])
     defaults = {name: FLAT_NAMES[name][2].get_default(call_default_factory=True) for name in LATER_SETTINGS}
     defaults |= {"metrics_grid": "training"} | BEFORE  # of version 0.2
+    if settings.finetune.epochs is not None:
+        flat["updates"] = UPDATES_WITH_EPOCHS
     if settings.pretrain.init not in PRETEXT:
         defaults["pretrain_schedule"] = HEBBIAN_AUTO["schedule"]
     return {OLD_SPELLING.get(n, n): value for n, value in flat.items() if n not in defaults or value != defaults[n]}
