@@ -35,6 +35,17 @@ def test_help_answers_at_once_without_torch():
         assert heavy not in modules
 
 
+def test_check_does_not_import_torch(tmp_path: Path):
+    plain_folder(tmp_path / "x")
+    code = "import sys; from hebbseg.cli import app as cli\ntry: cli.app(['check', 'x'])\nfinally: print(sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert (tmp_path / "x-check.png").is_file()
+    assert "'numpy'" in done.stdout and "'torch'" not in done.stdout
+
+
 def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     assert run(monkeypatch, "--version") == 0
     assert capsys.readouterr().out.strip() == f"hebbseg {__version__}"

@@ -20,8 +20,7 @@ from hebbseg.data.findings import (
 from hebbseg.data.inspect_large import read_large
 from hebbseg.data.io.formats import FORMATS, read_header, suffix_of
 from hebbseg.data.io.parallel import parallel_map
-from hebbseg.data.large import LargeCases, find_large
-from hebbseg.data.preprocessing import Preprocessing
+from hebbseg.data.large_files import LargeFiles, find_large
 from hebbseg.data.sources import nnunet
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.sources.listing import text
@@ -58,7 +57,7 @@ def examine(
     masks: bool = True,
     on_case: Callable[[], None] | None = None,
     keep: Keep | None = None,
-    large: LargeCases | None = None,
+    large: LargeFiles | None = None,
 ) -> Examination:
     """Read every image and mask and collect all problems.
 
@@ -70,7 +69,7 @@ def examine(
         large: the cases that are read in parts, and not kept; default: without ``keep``, all large ones.
     """
     if large is None and keep is None and isinstance(source, FileSource):
-        large = LargeCases(source, Preprocessing(size=None, normalize="unit"), find_large(source))
+        large = LargeFiles(source, find_large(source))
     classes, found = _classes(source) if masks else ((), [])
     facts = []
     for fact in parallel_map(lambda case: _read(source, case, len(classes), keep, large), source.cases):
@@ -99,7 +98,7 @@ def _classes(source: Source) -> tuple[tuple[ClassInfo, ...], list[Problem]]:
         return (), [error.problem]
 
 
-def _read(source: Source, case: Case, classes: int, keep: Keep | None, large: LargeCases | None) -> CaseFacts:
+def _read(source: Source, case: Case, classes: int, keep: Keep | None, large: LargeFiles | None) -> CaseFacts:
     if large is not None and case.id in large:
         return read_large(large, case, classes)
     try:

@@ -10,13 +10,13 @@ import numpy as np
 from hebbseg.data.cases import IGNORE, Case, DataError, Problem
 from hebbseg.data.findings import CaseFacts, check_values, not_annotated, small_area
 from hebbseg.data.io.tiles import sampled
-from hebbseg.data.large import LargeCases
+from hebbseg.data.large_files import LargeFiles
 
 _SIDE = 64  # of the small mask, as of `hebbseg.data.findings.small_area`
 _HASHED_BYTES = 2**24
 
 
-def read_large(large: LargeCases, case: Case, classes: int) -> CaseFacts:
+def read_large(large: LargeFiles, case: Case, classes: int) -> CaseFacts:
     """Return the facts of a large case: from sampled tiles of its image, and from its whole mask, band by band."""
     try:
         sample = sampled(large.array(case))
@@ -51,7 +51,7 @@ def read_large(large: LargeCases, case: Case, classes: int) -> CaseFacts:
     )
 
 
-def _counted(large: LargeCases, case: Case, shape: Sequence[int]) -> tuple[np.ndarray, bytes]:
+def _counted(large: LargeFiles, case: Case, shape: Sequence[int]) -> tuple[np.ndarray, bytes]:
     """Return the number of pixels of each index, and the small area."""
     counts = np.zeros(IGNORE + 1, np.int64)
     rows, columns = (np.arange(_SIDE) * n // _SIDE for n in shape)

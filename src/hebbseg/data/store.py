@@ -12,7 +12,8 @@ from torch import Tensor
 from hebbseg.data.cache import cache_key
 from hebbseg.data.cases import Case, Source
 from hebbseg.data.labels.instances import border_of, objects_of
-from hebbseg.data.large import LargeCases, find_large
+from hebbseg.data.large import LargeCases
+from hebbseg.data.large_files import find_large
 from hebbseg.data.memory import MemoryThenDisk, default_memory_limit
 from hebbseg.data.patches import annotated_points, cut, foreground_points
 from hebbseg.data.preprocessing import Preprocessing

@@ -12,7 +12,7 @@ from torch import Tensor
 from hebbseg.config.fields import Section
 from hebbseg.data.cases import IGNORE, Case, Source
 from hebbseg.data.io.image_file import Header
-from hebbseg.data.large import is_large_case
+from hebbseg.data.large_files import is_large_case
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import TrainingCases
 from hebbseg.errors import HebbsegError

@@ -6,7 +6,8 @@ import numpy as np
 
 from hebbseg.data.cases import IGNORE, Case, Source
 from hebbseg.data.io.tiles import subsampled
-from hebbseg.data.large import LargeCases, is_large_case
+from hebbseg.data.large import LargeCases
+from hebbseg.data.large_files import is_large_case
 from hebbseg.data.sources.files import FileSource
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.evaluate import InParts

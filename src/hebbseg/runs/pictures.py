@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from hebbseg.data.cases import IGNORE, Source
-from hebbseg.data.large import is_large_case, small_case
+from hebbseg.data.large_files import is_large_case, small_case
 from hebbseg.data.resampling import resized_mask
 from hebbseg.data.sources.files import FileSource
 from hebbseg.evaluation.metrics import mean_dice

@@ -10,7 +10,7 @@ from PIL import ImageDraw, ImageFont
 
 from hebbseg.atomic_files import replacing
 from hebbseg.data.cases import IGNORE, Case, ClassInfo, Source
-from hebbseg.data.large import is_large_case, small_case
+from hebbseg.data.large_files import is_large_case, small_case
 from hebbseg.data.sources.files import FileSource
 from hebbseg.reporting.plots.overlay import displayable, hatch
 
