@@ -52,7 +52,7 @@ def measure(
     own = own | ({"labelled": labelled} if labelled else {})
     name, place = source.split(":")
     root = Path(os.environ.get("HEBBSEG_DATA", "../shared/data"))
-    given = {"protocol": protocol, "seed": seed, "time_budget_s": seconds, "updates": 10**6, "tta": "none"}
+    given = {"protocol": protocol, "seed": seed, "time_budget_s": seconds, "tta": "none"}
     settings = make_settings(f"{name}:{root / place}", own | given | ARMS[arm])
     with tempfile.TemporaryDirectory() as temporary:
         start, folder = time.process_time(), Path(temporary) / "run"

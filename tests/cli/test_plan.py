@@ -68,8 +68,13 @@ def test_a_given_budget_replaces_the_usual_ones(
     assert command(monkeypatch, "plan", data, "--time-budget", "1h", *options) == 0
     out = capsys.readouterr().out
     lines = [line for line in out.splitlines() if line.strip().startswith("--time-budget")]
-    assert len(lines) == 1 and "--time-budget 60m" in lines[0] and "--updates" in lines[0]
+    assert len(lines) == 1 and "--time-budget 60m" in lines[0]
     assert "on this machine" in out and "s per update" in out
+    assert "as many as fit" in out and "into the time budget of 3600 s" in out
+    fitting = int(lines[0].split("about ")[1].split()[0])
+    assert fitting > 2000, "not the default number of updates"
+    assert command(monkeypatch, "plan", data, "--time-budget", "1h", "--updates", "9", *options) == 0
+    assert "--time-budget 60m: about 9 updates" in capsys.readouterr().out
 
 
 def test_typos_are_errors(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

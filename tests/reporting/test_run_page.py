@@ -149,8 +149,10 @@ def test_advice_on_length_follows_the_end_of_the_run(run: Path) -> None:
     for scores, expected in (((0.1, 0.2, 0.3), "may help"), ((0.1, 0.3, 0.2), "unlikely to help")):
         rewrite(run / "history.csv", dice=lambda row, s=scores: s[int(row["step"]) - 1] if row["stage"] == "fit" else "")
         assert expected in said(run)
-    change(run / "run.json", stopped_by="patience")
-    assert "ended early" in said(run) and "more masks or other settings" in said(run)
+    change(run / "run.json", updates_planned=None)
+    assert "The time budget ended stage 2 after 3 updates. The" in said(run)
+    change(run / "run.json", stopped_by="patience", updates_planned=30)
+    assert "ended early, after 3 of 30" in said(run) and "more masks or other settings" in said(run)
     change(run / "run.json", stopped_by="updates", updates_done=2000, updates_planned=2000)
     rewrite(run / "history.csv", dice="")
     assert "updates" not in said(run)

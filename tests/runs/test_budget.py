@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hebbseg import Segmenter
-from hebbseg.config import FinetuneSettings, PretrainSettings, make_settings
+from hebbseg.config import UNLIMITED_UPDATES, FinetuneSettings, PretrainSettings, make_settings
 from hebbseg.data.progress import Quiet
 from hebbseg.errors import HebbsegError
 from hebbseg.runs import budget as module
@@ -114,6 +114,23 @@ def test_a_run_ends_within_its_budget_and_says_so(tmp_path: Path, ticks: "count[
     assert run["time_budget"]["stage1"] == {"epochs": 19, "max_batches": 1}, "1 + 19 · 3 of the 60 s allowed"
     assert run["status"] == "done" and run["seconds"] < 440
     assert summary["n"] == 4, "every test case is tested"
+
+
+def test_without_a_number_of_updates_a_run_uses_its_whole_budget(tmp_path: Path, ticks: "count[int]") -> None:
+    options = {name: value for name, value in OPTIONS.items() if name != "updates"}
+    Segmenter.train(DATA, tmp_path / "run", quiet=True, time_budget_s=400.0, **options)
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["stopped_by"] == "time_budget" and run["updates_planned"] is None
+    history = (tmp_path / "run" / "history.csv").read_text(encoding="utf-8")
+    assert history.count("fit") == run["updates_done"] // 20 > 0, "losses are logged although the length is not known"
+
+
+def test_a_number_of_updates_or_epochs_also_ends_a_run_with_a_budget() -> None:
+    assert make_settings(DATA, {"time_budget_s": 60.0}).finetune.updates == UNLIMITED_UPDATES
+    assert make_settings(DATA, {"time_budget_s": 60.0, "updates": 7}).finetune.updates == 7
+    assert make_settings(DATA, {"time_budget_s": 60.0, "epochs": 7}).finetune.updates == 2000
+    assert make_settings("glas:place", {"time_budget_s": 60.0, "preset": "paper"}).finetune.epochs == 200
+    assert make_settings(DATA, {}).finetune.updates == 2000
 
 
 def test_a_resumed_run_has_what_is_left_of_its_budget(

@@ -171,6 +171,16 @@ def test_time_budget_ends_the_training_with_the_schedule(batches: Batches, monke
     assert rows[-1]["learning_rate"] < 0.3 * max(row["learning_rate"] for row in rows)
 
 
+def test_with_a_time_budget_the_number_of_updates_is_estimated(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seen = itertools.count(), []
+    monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock) / 100)
+    session = Session(report=lambda done, total, row: seen.append((done, total)))
+    fit(method(), batches, FinetuneSettings(updates=100_000, time_budget_s=1.0), session=session)
+    done, total = seen[-1]
+    assert total - 1 <= done <= total
+    assert all(done <= expected for done, expected in seen) and abs(seen[len(seen) // 2][1] - total) <= 0.2 * total
+
+
 def test_a_diverging_loss_stops_and_says_where(batches: Batches) -> None:
     m = method()
     with torch.no_grad():

@@ -79,7 +79,11 @@ def as_json(found: "Estimate", settings: "Settings") -> dict[str, Any]:
         "method": found.method,
         "time": times,
         "time_budgets": [
-            {"budget_s": budget_s, "updates": time.updates_within(budget_s), "stage1_s": round(time.stage1_within(budget_s), 2)}
+            {
+                "budget_s": budget_s,
+                "updates": min(time.updates_within(budget_s), _given_updates(settings)),
+                "stage1_s": round(time.stage1_within(budget_s), 2),
+            }
             for budget_s in _budgets(settings)
         ]
         if time is not None
@@ -90,6 +94,11 @@ def as_json(found: "Estimate", settings: "Settings") -> dict[str, Any]:
 def _budgets(settings: "Settings") -> tuple[float, ...]:
     given = settings.finetune.time_budget_s
     return BUDGETS_S if given is None else (given,)
+
+
+def _given_updates(settings: "Settings") -> int:
+    """Return the number of updates that was given, also within a time budget; a large one if none was."""
+    return settings.finetune.updates if "updates" in settings.finetune.model_fields_set else sys.maxsize
 
 
 def _show(found: "Estimate", settings: "Settings", *, timed: bool) -> None:
@@ -119,11 +128,9 @@ def _show(found: "Estimate", settings: "Settings", *, timed: bool) -> None:
     parts += [f"stage 2 {duration(time.stage2_s)} ({time.update_s:.2f} s per update)", f"test {duration(time.test_s)}"]
     typer.echo(f"{'time':<10}about {duration(time.total_s)} on this machine: {', '.join(parts)}")
     for budget_s in _budgets(settings):
-        updates = time.updates_within(budget_s)
+        updates = min(time.updates_within(budget_s), _given_updates(settings))
         minutes = f"{budget_s / 60:g}m" if budget_s >= 60 else f"{budget_s:g}s"
         bought = f"about {counted(updates, 'update')}" if updates else "too short for training"
-        if updates > time.updates:
-            bought += f"; --updates {updates} uses all of it"
         typer.echo(f"{'':<10}--time-budget {minutes}: {bought}")
     typer.echo(f"{'next':<10}{_training_command()}")
 

@@ -249,11 +249,13 @@ def _show_run(folder: Path, page: str) -> None:
 
 
 def _early_end(folder: Path) -> str | None:
-    """Return how a run ended before all its updates, or None."""
+    """Return what ended a run before all its updates, or None."""
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     reasons = {"time_budget": "by the time budget", "patience": "early, without a better validation Dice"}
     why = reasons.get(run.get("stopped_by"))
-    return f"{why}, after {run['updates_done']} of {counted(run['updates_planned'], 'update')}" if why else None
+    planned = run.get("updates_planned")
+    done = "" if planned is None else f"{run['updates_done']} of "
+    return f"{why}, after {done}{counted(planned or run['updates_done'], 'update')}" if why else None
 
 
 def _show_diagnostics(path: Path) -> None:

@@ -4,6 +4,7 @@ from hebbseg.config.fields import AUTO_BATCH, PRETRAIN_BATCH, Accelerator, Augme
 from hebbseg.config.presets import PRESETS, preset_values
 from hebbseg.config.pretrain import AUTO_INIT, PRETEXT, PretrainSettings
 from hebbseg.config.sections import (
+    UNLIMITED_UPDATES,
     DataSettings,
     FinetuneSettings,
     HardwareSettings,
@@ -23,6 +24,7 @@ __all__ = [
     "PRESETS",
     "PRETEXT",
     "PRETRAIN_BATCH",
+    "UNLIMITED_UPDATES",
     "Accelerator",
     "AugmentName",
     "DataSettings",

@@ -26,6 +26,9 @@ from hebbseg.config.fields import (
 )
 from hebbseg.errors import HebbsegError
 
+UNLIMITED_UPDATES = 10**6
+"""Updates of a run with a time budget and no number of updates: the budget ends it."""
+
 OLD_OPTIONS = {"unimatch": {"earned": "dice_gated"}}
 """Method → former names of its options (version 0.1), which are still accepted."""
 
@@ -193,7 +196,11 @@ class FinetuneSettings(Section):
         default_factory=dict,
         description="options of the method, such as method_options.weight=5; --help-method lists them",
     )
-    updates: int = Field(2000, ge=1, description="optimizer steps of stage 2")
+    updates: int = Field(
+        2000,
+        ge=1,
+        description="optimizer steps of stage 2; with a time budget, by default as many as fit into it",
+    )
     epochs: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(none_as_word)] = Field(
         None, description="length of stage 2 in passes over the labelled images, instead of updates"
     )
@@ -236,7 +243,7 @@ class FinetuneSettings(Section):
         None,
         gt=0,
         description="time limit in seconds for the whole command, test included; stage 1 gets at most 15 % of it, and stage 2 "
-        "ends with it or with updates, whichever is first",
+        "the rest; if updates is given too, whichever ends first",
     )
     validate_every: int = Field(
         50, ge=1, description="validation interval in updates (in epochs if epochs is set), if there is a validation set"

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from hebbseg.config.fields import Section
 from hebbseg.config.presets import PRESETS, Preset, preset_values
 from hebbseg.config.pretrain import AUTO_INIT, PretrainSettings
-from hebbseg.config.sections import DataSettings, FinetuneSettings, HardwareSettings, NetworkSettings
+from hebbseg.config.sections import UNLIMITED_UPDATES, DataSettings, FinetuneSettings, HardwareSettings, NetworkSettings
 from hebbseg.errors import HebbsegError, nearest
 from hebbseg.seeding import derive_seed
 
@@ -116,6 +116,8 @@ def make_settings(data: str | Path, options: Mapping[str, Any]) -> Settings:
     values = preset_values(chosen, str(data), given)
     if given.get("init", AUTO_INIT) == AUTO_INIT and given.get("time_budget_s") is None:
         given["init"] = values.get("init", "hebbian")
+    if given.get("time_budget_s") is not None and not {"updates", "epochs"} & (values | given).keys():
+        given["updates"] = UNLIMITED_UPDATES
     for name, value in (values | given).items():
         section, key, _ = FLAT_NAMES[name]
         # Single options of a method change the preset's, they do not replace all of them.

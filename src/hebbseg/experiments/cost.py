@@ -48,7 +48,8 @@ class Cost:
     def of(self, finetune: FinetuneSettings) -> float:
         """Return the seconds of a stage 2 whose length is in updates; a stage 1 or a probe has none."""
         validations = finetune.updates // finetune.validate_every
-        return self.fixed + self.of_updates(finetune.updates) + validations * self.validation
+        seconds = self.fixed + self.of_updates(finetune.updates) + validations * self.validation
+        return seconds if finetune.time_budget_s is None else min(seconds, finetune.time_budget_s)
 
     def of_updates(self, updates: int) -> float:
         starting = min(updates, max(math.ceil(self.start * updates), self.start_updates))

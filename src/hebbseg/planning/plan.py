@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from hebbseg.config import AUTO_BATCH, PRETRAIN_BATCH, Settings
+from hebbseg.config import AUTO_BATCH, PRETRAIN_BATCH, UNLIMITED_UPDATES, Settings
 from hebbseg.config.fields import Section, as_levels
 from hebbseg.data.io.tiles import LARGE_PIXELS
 from hebbseg.data.patches import PATCH_3D
@@ -269,6 +269,8 @@ def _updates(settings: Settings) -> Choice:
     limit = "" if finetune.time_budget_s is None else f"; the time budget of {finetune.time_budget_s:g} s may end it earlier"
     if finetune.epochs is not None:
         return Choice(value=counted(finetune.epochs, "epoch"), reason=GIVEN + limit, given=True)
+    if finetune.updates == UNLIMITED_UPDATES:
+        return Choice(value="as many as fit", reason=f"into the time budget of {finetune.time_budget_s:g} s")
     given = "updates" in finetune.model_fields_set
     return Choice(value=finetune.updates, reason=(GIVEN if given else "the default") + limit, given=given)
 

@@ -1,7 +1,7 @@
 """What training would do with a data set, and how long it would take on this machine; nothing is trained."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hebbseg.config import AUTO_INIT, Settings
 from hebbseg.data.sources.files import FileSource
@@ -24,7 +24,7 @@ READ = 6  # images whose reading is timed
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Estimated seconds of the parts of a run; ``updates`` of stage 2 are planned.
+    """Estimated seconds of the parts of a run; ``updates`` of stage 2 are planned, or fit into the time budget of the run.
 
     ``optional_stage1`` is left out where a time budget is short.
     """
@@ -113,7 +113,7 @@ def _time(settings: Settings, dataset: Dataset, split: Split) -> TimeEstimate:
     labelled_batch = context.batches(seed=0).labelled_batch
     finetune = settings.finetune.in_updates(labelled=len(training.labelled), batch=labelled_batch)
     stage1 = time_stage1(context, len(training.images))
-    return TimeEstimate(
+    found = TimeEstimate(
         reading_s=reading_s,
         stage1_s=stage1.total_s * method_class(finetune.method).networks,
         update_s=time_update(context),
@@ -121,6 +121,9 @@ def _time(settings: Settings, dataset: Dataset, split: Split) -> TimeEstimate:
         updates=finetune.updates,
         optional_stage1=settings.pretrain.init in (AUTO_INIT, "hebbian"),
     )
+    if (budget_s := finetune.time_budget_s) is None:
+        return found
+    return replace(found, stage1_s=found.stage1_within(budget_s), updates=min(found.updates, found.updates_within(budget_s)))
 
 
 def _time_reading(dataset: Dataset, images: tuple[str, ...]) -> float:

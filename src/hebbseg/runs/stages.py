@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from hebbseg.atomic_files import write_json
-from hebbseg.config import Settings
+from hebbseg.config import UNLIMITED_UPDATES, Settings
 from hebbseg.data.progress import Reporter
 from hebbseg.errors import HebbsegError
 from hebbseg.evaluation.metrics import mean_dice
@@ -125,7 +125,9 @@ def train_stages(
 
 
 def _ended(done: int, planned: int, stopped_by: str) -> dict[str, Any]:
-    return {"updates_done": done, "updates_planned": planned, "stopped_by": stopped_by}
+    """``updates_planned`` is None if only a time budget limits them."""
+    limit = None if planned == UNLIMITED_UPDATES else planned
+    return {"updates_done": done, "updates_planned": limit, "stopped_by": stopped_by}
 
 
 def _save_stage1(context: RunContext, folder: RunFolder, network: nn.Module, first: Initialized) -> None:

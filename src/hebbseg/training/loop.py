@@ -19,6 +19,7 @@ from hebbseg.training.schedules import rate_factor
 from hebbseg.training.session import Row, Session, State
 
 ROWS = 100  # of the history, approximately
+TYPICAL_UPDATES = 2000  # within a time limit
 
 
 def fit(
@@ -45,7 +46,7 @@ def fit(
         rows: approximate number of rows of the history.
     """
     fabric, session = fabric or Fabric(accelerator="cpu", devices=1), session or Session()
-    training = _Training(method, settings, fabric, max(1, settings.updates // rows))
+    training = _Training(method, settings, fabric, _updates_per_row(settings, rows))
     if session.state is not None:
         with session.restoring():
             training.load_state_dict(session.state)
@@ -77,9 +78,9 @@ def fit(
         training.include(rate, terms)
         if validate is not None and (training.done % settings.validate_every == 0 or training.done == settings.updates):
             training.validate(validate)
-        session.report(training.done, settings.updates, training.log.latest())
+        session.report(training.done, training.expected(), training.log.latest())
         session.save(training.state_dict, session.stop_requested)
-        session.stop_if_requested(f"Stopped after update {training.done} of {settings.updates}.")
+        session.stop_if_requested(f"Stopped after update {training.done} of {training.expected()}.")
     if validate is not None and training.best["network"] is None:  # the time limit came before the first validation
         training.validate(validate)
     session.ended(training.done, stopped_by)
@@ -113,6 +114,12 @@ class _Training:
         if self.settings.time_budget_s is None:
             return fraction
         return max(fraction, _broadcast(self._elapsed(), self.fabric) / self.settings.time_budget_s)
+
+    def expected(self) -> int:
+        """Return the number of updates of the whole training; with a time limit, an estimate from those done."""
+        if self.settings.time_budget_s is None or not self.done:
+            return self.settings.updates
+        return min(self.settings.updates, max(self.done, round(self.done / max(self.progress(), 1e-9))))
 
     def set_learning_rate(self, progress: float) -> float:
         factor = rate_factor(self.settings.schedule, progress + 1 / self.settings.updates, self.settings.warm_up)
@@ -163,6 +170,12 @@ class _Training:
 
     def _elapsed(self) -> float:
         return self._elapsed_before + time.monotonic() - self._start
+
+
+def _updates_per_row(settings: FinetuneSettings, rows: int) -> int:
+    """Return the updates per row of the history; with a time limit, there may be more or fewer rows."""
+    limited = settings.time_budget_s is not None
+    return max(1, min(settings.updates, TYPICAL_UPDATES if limited else settings.updates) // rows)
 
 
 def _refuse_divergence(loss: Tensor, number: int, settings: FinetuneSettings, fabric: Fabric) -> None:

@@ -52,8 +52,9 @@ def _length(facts: RunFacts) -> Iterator[Step]:
     """Whether longer training may help."""
     made, planned = facts.run.get("updates_done"), facts.run.get("updates_planned")
     reason = facts.run.get("stopped_by")
-    if made is None or planned is None:
+    if made is None:
         return
+    of_planned = "" if planned is None else f" of {planned}"
     rising = _best_is_late(facts)
     seen = {
         True: " The best validation Dice was among the last ones, so longer training may help.",
@@ -63,14 +64,14 @@ def _length(facts: RunFacts) -> Iterator[Step]:
     if reason == "time_budget":
         seconds = facts.run.get("seconds")
         yield Step(
-            sentence=f"The time budget ended stage 2 after {made} of {planned} updates.{seen}",
+            sentence=f"The time budget ended stage 2 after {made}{of_planned} updates.{seen}",
             command=""
             if rising is False or not seconds or not made
             else _again(facts, "--time-budget", _longer(facts, seconds)),
         )
     elif reason == "patience":
         yield Step(
-            sentence=f"Stage 2 ended early, after {made} of {planned} updates: the validation Dice no longer rose. More "
+            sentence=f"Stage 2 ended early, after {made}{of_planned} updates: the validation Dice no longer rose. More "
             "updates are unlikely to help; more masks or other settings may."
         )
     elif made < DEFAULT_UPDATES or rising:
@@ -88,9 +89,10 @@ def _best_is_late(facts: RunFacts) -> bool | None:
 
 
 def _longer(facts: RunFacts, seconds: float) -> str:
-    """Return the time for all updates, as a value of --time-budget; at most four times the time of the run."""
-    made, planned = facts.run["updates_done"], facts.run["updates_planned"]
-    return f"{max(1, round(seconds * min(4.0, max(2.0, planned / made)) / 60))}m"
+    """Return the time for all updates, as a value of --time-budget: two to four times that of the run."""
+    made, planned = facts.run["updates_done"], facts.run.get("updates_planned")
+    longer = 2.0 if planned is None else min(4.0, max(2.0, planned / made))
+    return f"{max(1, round(seconds * longer / 60))}m"
 
 
 def _masks(facts: RunFacts) -> Iterator[Step]:

@@ -35,7 +35,8 @@ def done(facts: RunFacts) -> str:
     if not facts.finished:
         return f"the run is not finished (status: {printable(facts.run['status'])})."
     made, planned = facts.run.get("updates_done"), facts.run.get("updates_planned")
-    updates = f"{made} of {counted(planned, 'update')}" if made is not None and planned is not None else "all updates"
+    updates = "all updates" if made is None else counted(made, "update")
+    updates = f"{made} of {counted(planned, 'update')}" if made is not None and planned is not None else updates
     seconds = facts.run.get("seconds")
     took = "" if seconds is None else f"; the whole run took {duration(seconds)}"
     trained = f"{_stage1(facts)}{updates} of stage 2{ENDS.get(facts.run.get('stopped_by', ''), '')}{took}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from hebbseg.config import AUTO_INIT, FLAT_NAMES, make_settings
+from hebbseg.config import AUTO_INIT, FLAT_NAMES, UNLIMITED_UPDATES, make_settings
 from hebbseg.data.progress import counted, duration
 from hebbseg.errors import HebbsegError, printable
 from hebbseg.methods import AUTO, auto_method, options_text
@@ -40,6 +40,8 @@ def changed_settings(facts: RunFacts) -> dict[str, tuple[Any, Any]]:
             given |= {"method": AUTO, "method_options": {}}
     if given["init"] == AUTO_INIT:
         given["init"] = default["init"]
+    if given["updates"] == UNLIMITED_UPDATES:
+        given["updates"] = default["updates"]
     missing = make_settings(facts.settings.data.source, {}).flat()
     differing = {name: (value, default.get(name, missing[name])) for name, value in given.items() if name != "data"}
     return {name: pair for name, pair in differing.items() if pair[0] != pair[1]}
@@ -137,7 +139,7 @@ def time_table(facts: RunFacts) -> Table | None:
     values = {
         "total time": "" if run.get("seconds") is None else duration(run["seconds"]),
         "time budget": "none" if limit is None else duration(limit),
-        "updates of stage 2": "" if made is None else f"{made} of {planned}",
+        "updates of stage 2": "" if made is None else str(made) if planned is None else f"{made} of {planned}",
         "end of stage 2": STOPPED.get(run.get("stopped_by", ""), ""),
         "network": _network(facts),
         "model file": _size(facts),
