@@ -38,6 +38,7 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         (tmp_path / "nuclei" / "boxes").mkdir(exist_ok=True)
         (tmp_path / "nuclei" / "boxes" / f"{name}.csv").write_text("top,left,bottom,right\n2,3,12,14\n")
     run = compared = 0
+    printed = ""
     for language, text in blocks():
         if language == "python":
             exec(compile(text, str(PAGE), "exec"), {})

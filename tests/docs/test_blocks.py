@@ -188,7 +188,7 @@ def test_every_block_has_a_language() -> None:
 
 
 def test_pages_whose_output_is_compared() -> None:
-    assert COMPARED == {block.page for page in pages() for block in blocks(page) if block.output}
+    assert {block.page for page in pages() for block in blocks(page) if block.output} == COMPARED
 
 
 def test_blocks_that_are_not_run_are_counted() -> None:
