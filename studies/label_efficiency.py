@@ -122,7 +122,10 @@ def draw(found: Cells, path: Path) -> None:
     """Draw the mean Dice by label regime for scratch and the default, with 90 % intervals from three seeds on."""
     datasets = sorted({data for data, _ in found})
     figure, axes = plt.subplots(1, len(datasets), figsize=(6.4 * len(datasets), 3.8), squeeze=False, layout="constrained")
-    styles = {"scratch": ("training from scratch", "o", "0.45", 0.98), "default": ("hebbseg, default pipeline", "D", "#b3261e", 1.02)}
+    styles = {
+        "scratch": ("training from scratch", "o", "0.45", 0.98),
+        "default": ("hebbseg, default pipeline", "D", "#b3261e", 1.02),
+    }
     for axis, data in zip(axes[0], datasets, strict=True):
         for arm, (label, marker, color, shift) in styles.items():
             points = sorted(found.get((data, arm), {}).items())
