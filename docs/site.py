@@ -21,6 +21,7 @@ INCLUDED = {
 }
 """Page of the site → the file whose text it shows. On its own, the page has a link to the file."""
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+FOLDER = re.compile(r"\[([^\[\]]+)\]\(([^)\s#:]+)\)")
 ANCHOR = re.compile(r'<a id="([^"]+)"></a>\n')
 PAGE_OF = {(ROOT / source).resolve(): (HERE / f"{page}.md").resolve() for page, source in INCLUDED.items()}
 
@@ -36,12 +37,15 @@ def read_page(app: Sphinx, page: str, content: list[str]) -> None:
         target = (file.parent / match[2]).resolve()
         if "://" in match[2] or not target.exists():
             return match[0]
-        if target.is_dir() or not target.is_relative_to(ROOT):
-            return match[0].partition("](")[0] + "]"  # a folder has no page
         shown = os.path.relpath(PAGE_OF.get(target, target), (HERE / f"{page}.md").parent)
         return match[1] + Path(shown).as_posix() + match[3]
 
-    content[0] = ANCHOR.sub(r"(\1)=\n", LINK.sub(link, text))
+    def without_folder(match: re.Match[str]) -> str:
+        target = (file.parent / match[2]).resolve()
+        page_of = target.is_relative_to(ROOT) and not target.is_dir()  # a folder has no page
+        return match[0] if page_of or not target.exists() else match[1]
+
+    content[0] = ANCHOR.sub(r"(\1)=\n", LINK.sub(link, FOLDER.sub(without_folder, text)))
 
 
 SECTION = re.compile(r"(?:Args|Options|Attributes|Returns|Yields|Raises|Example|Examples|References?|Note):")

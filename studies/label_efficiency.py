@@ -2,6 +2,7 @@
 
     python -m studies.label_efficiency run --seeds 20,21,22,23,24    adds rows to studies/label_efficiency.csv
     python -m studies.label_efficiency                               tells what the table says
+    python -m studies.label_efficiency table                         writes it as rows of docs/results/index.md
     python -m studies.label_efficiency draw                          draws studies/images/label-efficiency.png
 
 Each run is `hebbseg train --time-budget`, as in `studies.anytime`: plan, reading, stage 1, stage 2 and test share the
@@ -11,6 +12,7 @@ studies/study.md before the first run.
 
 import argparse
 import csv
+import math
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -34,6 +36,8 @@ REGIMES: dict[str, dict[str, tuple[str, ...]]] = {
     "next": {"default+next": ("2%", "5%", "10%")},
 }
 """Group of runs → arm → label regimes."""
+TRAINING_IMAGES = {"glas": 85}
+TITLES = {"glas": "GlaS, official test images"}
 Cells = dict[tuple[str, str], dict[float, dict[str, float]]]
 """(data set, arm) → percent → seed → Dice."""
 
@@ -94,34 +98,59 @@ def _interval(values: list[float], *, sign: str) -> str:
     return f"{found.mean:{sign}.1f}{half} (n = {found.n})"
 
 
+def markdown(found: Cells, data: str) -> Iterator[str]:
+    """Yield a row per label regime of the default: n, scratch, paired difference, and masks that scratch needs for it."""
+    scratch, default = found[data, "scratch"], found[data, "default"]
+    for percent, values in sorted(default.items()):
+        pairs = [(values[seed], scratch[percent][seed]) for seed in sorted(values) if seed in scratch.get(percent, {})]
+        base, differences = [low for _, low in pairs], [high - low for high, low in pairs]
+        worth = label_efficiency(values, percent, scratch)
+        factor = "" if worth is None else worth.factor_text(worth.needed)
+        masks = math.ceil(percent * TRAINING_IMAGES[data] / 100)
+        yield f"| {percent:g} % ({masks}) | {len(pairs)} | {_short(base, '')} | {_short(differences, '+')} | {factor} |"
+
+
+def _short(values: list[float], sign: str) -> str:
+    """Return mean ± half-width; differences of fewer than three seeds one by one."""
+    found = mean_interval(values)
+    if found.half is None and sign:
+        return ", ".join(f"{value:{sign}.1f}" for value in values).replace("-", "−")
+    return (f"{found.mean:{sign}.1f}" + ("" if found.half is None else f" ± {found.half:.1f}")).replace("-", "−")
+
+
 def draw(found: Cells, path: Path) -> None:
-    """Draw the mean Dice by label regime with 90 % intervals, for scratch and the default."""
+    """Draw the mean Dice by label regime for scratch and the default, with 90 % intervals from three seeds on."""
     datasets = sorted({data for data, _ in found})
     figure, axes = plt.subplots(1, len(datasets), figsize=(6.4 * len(datasets), 3.8), squeeze=False, layout="constrained")
-    styles = {"scratch": ("training from scratch", "o", "0.45"), "default": ("hebbseg, default pipeline", "D", "#b3261e")}
+    styles = {
+        "scratch": ("training from scratch", "o", "0.45", 0.98),
+        "default": ("hebbseg, default pipeline", "D", "#b3261e", 1.02),
+    }
     for axis, data in zip(axes[0], datasets, strict=True):
-        for arm, (label, marker, color) in styles.items():
+        for arm, (label, marker, color, shift) in styles.items():
             points = sorted(found.get((data, arm), {}).items())
             estimates = [mean_interval(list(values.values())) for _, values in points]
+            counts = sorted({estimate.n for estimate in estimates})
+            seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else "".join(map(str, counts))
             axis.errorbar(
-                [percent for percent, _ in points],
+                [percent * shift for percent, _ in points],  # so that bars do not cover each other
                 [e.mean for e in estimates],
-                [e.half or 0.0 for e in estimates],
-                marker=marker, color=color, label=label, capsize=3,
+                [math.nan if e.half is None else e.half for e in estimates],
+                marker=marker, color=color, label=f"{label} (n = {seeds} seeds)", capsize=3,
             )  # fmt: skip
-        ticks = sorted({percent for (name, _), by_percent in found.items() if name == data for percent in by_percent})
+        ticks = sorted({percent for name, arm in found if name == data and arm in styles for percent in found[name, arm]})
         axis.set_xscale("log")
         axis.set_xticks(ticks, [f"{percent:g}" for percent in ticks])
         axis.minorticks_off()
-        axis.set(xlabel="labelled training images (%)", ylabel="Dice (%)", title=data)
+        axis.set(xlabel="labelled training images (%)", ylabel="Dice (%)", title=TITLES.get(data, data))
         axis.grid(axis="y", color="0.9")
-    axes[0, 0].legend(frameon=False, loc="lower right")
+        axis.legend(frameon=False, loc="lower right")
     save_figure(figure, path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", nargs="?", choices=("run", "tell", "draw"), default="tell")
+    parser.add_argument("action", nargs="?", choices=("run", "tell", "table", "draw"), default="tell")
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--data", default="glas")
     parser.add_argument("--groups", default="main", help=f"of {', '.join(REGIMES)}")
@@ -131,6 +160,8 @@ def main() -> None:
     if given.action == "run":
         seeds = [int(seed) for seed in given.seeds.split(",")]
         add_rows(given.table, given.data, given.groups.split(","), seeds, given.seconds)
+    elif given.action == "table":
+        print(*markdown(cells(read_rows(given.table)), given.data), sep="\n")
     elif given.action == "draw":
         draw(cells(read_rows(given.table)), FIGURE)
     else:

@@ -27,15 +27,23 @@ def test_the_command_line_page_has_every_command_and_option() -> None:
         assert words in page
 
 
+PAGES = (
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "studies").rglob("*.md"),
+)
+
+
+def test_external_links_are_complete_addresses() -> None:
+    """Their form only: no test needs a network."""
+    form = re.compile(r"https://([a-z0-9-]+\.)+[a-z]{2,}(/[\w.%/+-]*[\w/])?(#[\w-]+)?")
+    links = [link for page in PAGES for link in re.findall(r"\]\(([a-z]+://[^)]*)\)", page.read_text(encoding="utf-8"))]
+    assert len(links) > 15
+    assert [link for link in links if not form.fullmatch(link)] == []
+
+
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in (
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        ROOT / "CHANGELOG.md",
-        ROOT / "SECURITY.md",
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "studies").rglob("*.md"),
-    ):
+    for page in PAGES:
         prose = re.sub(r"```.*?```|`[^`]*`|^ {4}.*$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", prose):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -27,7 +27,7 @@ def blocks() -> list[tuple[str, str]]:
     return re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.chdir(tmp_path)
     sparse_folder(tmp_path / "my_data")
     shutil.copytree("my_data", "other_data")
@@ -37,10 +37,15 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (tmp_path / "nuclei" / "points" / f"{name}.csv").write_text(f"x,y\n{10 + seed},8\n30,{20 + seed}\n")
         (tmp_path / "nuclei" / "boxes").mkdir(exist_ok=True)
         (tmp_path / "nuclei" / "boxes" / f"{name}.csv").write_text("top,left,bottom,right\n2,3,12,14\n")
-    run = 0
+    run = compared = 0
+    printed = ""
     for language, text in blocks():
         if language == "python":
             exec(compile(text, str(PAGE), "exec"), {})
+            continue
+        if language == "text":  # what the block before printed
+            assert set(text.splitlines()) <= {line.rstrip() for line in printed.splitlines()}
+            compared += 1
             continue
         for line in text.splitlines():
             program, *arguments = shlex.split(line)
@@ -52,7 +57,8 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
                 quick = (QUICK_3D if "slices" in arguments else QUICK) if arguments[0] == "train" else ()
                 assert command(monkeypatch, *arguments, *quick) == 0, line
             run += 1
-    assert run >= 11
+        printed = capsys.readouterr().out
+    assert run >= 11 and compared == 1
     for side, low, high in (("train", 0.9, 0.99), ("test", 0, 0)):
         for path in Path("scribbles", side, "masks").iterdir():
             assert low <= _share(path) <= high

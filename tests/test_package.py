@@ -1,11 +1,16 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import hebbseg
 
 ROOT = Path(__file__).parents[1]
+CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8")
 
 
 def run(code: str) -> str:
@@ -29,3 +34,27 @@ def test_the_version_is_the_same_everywhere() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     latest = next(name for name in re.findall(r"^## (\S+)", changelog, re.M) if name != "Unreleased")
     assert hebbseg.__version__ == latest == re.search(r"^version: (.+)$", citation, re.M)[1]
+
+
+def test_every_package_that_is_installed_for_hebbseg_is_pinned() -> None:
+    """constraints.txt is the lock file: what hebbseg and its extras need, directly or not."""
+    pinned = {name.partition("==")[0] for name in re.findall(r"^[\w.-]+==[^\s#]+", CONSTRAINTS, re.M)}
+    needed: set[str] = set()
+    waiting = [Requirement("hebbseg[cluster,dev,docs,export,tensorboard,zarr]")]
+    while waiting:
+        asked = waiting.pop()
+        try:
+            found = distribution(asked.name)
+        except PackageNotFoundError:  # an extra that is not installed here
+            continue
+        for text in found.requires or []:
+            requirement = Requirement(text)
+            marker = requirement.marker
+            applies = marker is None or any(marker.evaluate({"extra": extra}) for extra in (asked.extras or {""}))
+            if applies and (key := f"{requirement.name}{sorted(requirement.extras)}") not in needed:
+                needed.add(key)
+                waiting.append(requirement)
+    present = {canonicalize_name(found.name) for found in distributions()}
+    installed = {canonicalize_name(key.partition("[")[0]) for key in needed} & present
+    assert len(installed) > 40
+    assert installed - {canonicalize_name(name) for name in pinned} - {"hebbseg"} == set()

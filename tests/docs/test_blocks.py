@@ -33,6 +33,11 @@ NOT_RUN = {
     "docs/results/index.md": 1,
 }
 """Page → number of blocks that no test runs."""
+COMPARED = {
+    "docs/how-to/sparse-labels.md",
+    *(f"docs/tutorials/{name}.md" for name in ("first-experiment", "first-model", "from-no-mask", "hebbian-layer")),
+}
+"""Pages with blocks of output that is the same on every machine."""
 LANGUAGES = {"sh", "python", "toml", "text", "bash", "{toctree}", "{eval-rst}"}
 SHORT = ("--set=pretrain_epochs=1",)
 # Options that make a command quick. Each is left out where the page gives it.
@@ -150,7 +155,9 @@ def run_line(line: str, page: str, place: Path, monkeypatch: pytest.MonkeyPatch)
     if "--jobs" in words:  # each worker imports PyTorch
         words[words.index("--jobs") + 1] = "1"
     given = {word.partition("=")[0] for word in words}
-    quick = [option for option in QUICK.get(words[0], ()) if not is_given(option, given, words, page)]
+    # A dry run starts nothing, and the number of runs that it prints is compared.
+    options = () if "--dry-run" in given else QUICK.get(words[0], ())
+    quick = [option for option in options if not is_given(option, given, words, page)]
     assert command(monkeypatch, *words, *quick) == 0, line
     if "--copy-to" in words:  # the annotator
         for image in Path(words[words.index("--copy-to") + 1]).iterdir():
@@ -178,6 +185,10 @@ def test_every_block_has_a_language() -> None:
     for page in pages():
         for block in blocks(page):
             assert block.language in LANGUAGES, f"{page}: {block.text[:60]}"
+
+
+def test_pages_whose_output_is_compared() -> None:
+    assert {block.page for page in pages() for block in blocks(page) if block.output} == COMPARED
 
 
 def test_blocks_that_are_not_run_are_counted() -> None:

@@ -96,6 +96,14 @@ def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
     assert checked > 300
 
 
+def test_links_to_folders_are_text(site: Path) -> None:
+    for page in ("comparison", "study", "tables"):
+        assert not re.search(
+            r"\[[\w/-]+\]", (site / "results" / f"{page}.html").read_text(encoding="utf-8").partition("<article")[2]
+        )
+    assert "report's tables: results/hebbian-init-small." in (site / "results" / "comparison.html").read_text(encoding="utf-8")
+
+
 def test_text_of_other_folders_is_part_of_the_site(site: Path) -> None:
     assert "Pre-registration" in (site / "results" / "study.html").read_text(encoding="utf-8")
     assert "Hebbian learning" in (site / "changelog.html").read_text(encoding="utf-8")

@@ -73,6 +73,16 @@ def test_training_writes_the_page(curve_run: Path) -> None:
     assert "learning_rate" not in text, "a setting with its default is not listed"
 
 
+def test_a_run_that_ended_before_its_pseudo_labels_says_so(run: Path) -> None:
+    settings = json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"]
+    for updates_done, shown in ((3, True), (4, False)):
+        options = {"method": "fixmatch", "method_options": {"start_updates": 3}}
+        change(run / "run.json", settings=settings | options, updates_done=updates_done)
+        text = text_of(write_run_page(run)[0])
+        assert ("pseudo-labels begin after 3 updates, so only the labelled images were used" in text) is shown
+    assert "chosen at random" in text
+
+
 def test_the_page_is_self_contained_and_names_are_text(curve_run: Path) -> None:
     html = (curve_run / "report.html").read_text(encoding="utf-8")
     outline = Outline(html)

@@ -55,6 +55,30 @@ def test_runs_in_the_table_are_skipped(table: Path, monkeypatch: pytest.MonkeyPa
     assert len(asked) == 2
 
 
+def test_rows_for_the_results_page(table: Path) -> None:
+    rows = label_efficiency.read_rows(table)
+    assert list(label_efficiency.markdown(label_efficiency.cells(rows), "glas")) == [
+        "| 10 % (9) | 3 | 81.0 ± 1.7 | +2.0 ± 0.0 | 2 × |"
+    ]
+    two = [row for row in rows if row["seed"] != "2"]
+    (row,) = label_efficiency.markdown(label_efficiency.cells(two), "glas")
+    assert row.startswith("| 10 % (9) | 2 | 80.5 | +2.0, +2.0 |")  # no interval of two seeds
+
+
+@pytest.mark.parametrize(("seeds", "bars"), [("01", 0), ("012", 3)])
+def test_a_mean_of_two_seeds_has_no_bar(
+    seeds: str, bars: int, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = label_efficiency.cells([row for row in label_efficiency.read_rows(table) if row["seed"] in seeds])
+    figures = []
+    monkeypatch.setattr(label_efficiency, "save_figure", lambda figure, path: figures.append(figure))
+    label_efficiency.draw(found, tmp_path / "figure.png")
+    (axis,) = figures[0].axes
+    drawn = [bar for container in axis.containers for bar in container.lines[2][0].get_segments() if len(bar) == 2]
+    assert len(drawn) == bars
+    assert f"training from scratch (n = {len(seeds)} seeds)" in axis.get_legend_handles_labels()[1]
+
+
 def test_the_figure_is_drawn(table: Path, tmp_path: Path) -> None:
     label_efficiency.draw(label_efficiency.cells(label_efficiency.read_rows(table)), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000

@@ -12,7 +12,10 @@ from hebbseg.errors import HebbsegError
 
 def export(
     model: Model,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file; not overwritten.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Output file; must not exist, unless --overwrite is given."),
+    ] = None,
     format: Annotated[
         str | None,
         typer.Option("--format", metavar="NAME", help="onnx, torchscript or bioimageio. [dim]\\[by the suffix of FILE][/]"),

@@ -54,8 +54,10 @@ def jaccard(prediction: Mask, target: Mask, spacing: Spacing = None) -> float:
 def hd95(prediction: Mask, target: Mask, spacing: Spacing = None, *, definition: str = "pooled") -> float:
     """95th percentile of the Hausdorff distance; d(P→T) are the distances from P's surface voxels to T's surface.
 
-        pooled:  percentile₉₅ of d(P→T) and d(T→P) together             medpy, and the literature on these datasets
-        max:     max( percentile₉₅ d(P→T), percentile₉₅ d(T→P) )        MONAI
+        pooled:  percentile₉₅ of d(P→T) and d(T→P) together
+        max:     max( percentile₉₅ d(P→T), percentile₉₅ d(T→P) )
+
+    medpy and the literature on these datasets use "pooled", MONAI uses "max".
 
     Args:
         prediction, target: as in `dice`.

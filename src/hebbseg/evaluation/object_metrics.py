@@ -28,13 +28,17 @@ OBJECT_METRICS = ("object_dice", "object_hausdorff", "f1_glas", "f1", "aji", "pq
 def object_metrics(prediction: np.ndarray, target: np.ndarray, spacing: Sequence[float] | None = None) -> dict[str, float]:
     """Return all of `OBJECT_METRICS` and the numbers of objects.
 
-        object_dice       ½ · [ Σᵢ |Gᵢ|/Σ|G| · Dice(Gᵢ, S(Gᵢ)) + Σⱼ |Sⱼ|/Σ|S| · Dice(G(Sⱼ), Sⱼ) ]
+        object_dice       ½ Σᵢ |Gᵢ|/Σ|G| · Dice(Gᵢ, S(Gᵢ))
+                          + ½ Σⱼ |Sⱼ|/Σ|S| · Dice(G(Sⱼ), Sⱼ)
         object_hausdorff  the same with the Hausdorff distance in place of Dice
-        f1_glas           2·TP / (numbers of G and of S); Sⱼ is a true positive if it covers more than half of G(Sⱼ)
-        f1                TP / (TP + ½FP + ½FN); pairs with IoU > 0.5 are true positives (the detection quality DQ of PQ)
+        f1_glas           2·TP / (numbers of G and of S); Sⱼ is a true positive
+                          if it covers more than half of G(Sⱼ)
+        f1                TP / (TP + ½FP + ½FN), the detection quality DQ of PQ;
+                          pairs with IoU > 0.5 are true positives
         sq                mean IoU of these pairs
         pq                f1 · sq
-        aji               Σᵢ |Gᵢ ∩ S'(Gᵢ)| / ( Σᵢ union(Gᵢ, S'(Gᵢ)) + Σ |S that are no S'(Gᵢ)| )
+        aji               Σᵢ |Gᵢ ∩ S'(Gᵢ)| / ( Σᵢ union(Gᵢ, S'(Gᵢ)) + R ),
+                          R = Σ |S that are no S'(Gᵢ)|
 
     where S(Gᵢ) is the object of the prediction that overlaps Gᵢ most, G(Sⱼ) the object of the target that overlaps Sⱼ most,
     and S'(Gᵢ) the object with the largest IoU. An object that overlaps none has Dice 0 and the Hausdorff distance to the

@@ -272,6 +272,6 @@ def _keeps_groups(sides: tuple[list[Case], ...], groups: dict[str, str | None], 
         shown = ", ".join(sorted(map(str, divided))[:10]) + (" …" if len(divided) > 10 else "")
         notes.append(
             f"The published split has {len(divided)} groups (patients) on both sides ({shown}); it is kept as "
-            "published, and scores flatter what the model does on new patients."
+            "published, and the scores are too optimistic for new patients."
         )
     return not divided

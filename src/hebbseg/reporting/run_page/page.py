@@ -152,10 +152,11 @@ def _split(facts: RunFacts) -> list[Item]:
 def _split_text(facts: RunFacts) -> str:
     drawn = facts.split.provenance
     every = [id for ids in tables.roles(facts).values() for id in ids]
+    chosen = "at random" if drawn.select == "random" else f"by {printable(drawn.select)}"
     return (
         f"{counted(len(every), 'case')} by the protocol {printable(drawn.protocol)} with seed {drawn.seed}; test set: "
-        f"{printable(drawn.test)}; labelled images: {printable(drawn.labelled)} of the training cases with masks, chosen by "
-        f"{printable(drawn.select)}."
+        f"{printable(drawn.test)}; labelled images: {printable(drawn.labelled)} of the training cases with masks, "
+        f"chosen {chosen}."
     )
 
 

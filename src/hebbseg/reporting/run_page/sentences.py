@@ -40,6 +40,7 @@ def done(facts: RunFacts) -> str:
     seconds = facts.run.get("seconds")
     took = "" if seconds is None else f"; the whole run took {duration(seconds)}"
     trained = f"{_stage1(facts)}{updates} of stage 2{ENDS.get(facts.run.get('stopped_by', ''), '')}{took}"
+    trained += _without_pseudo_labels(facts)
     if not facts.summary:
         return f"{trained}. No case was held out for testing, so the quality of the model is unknown."
     return f"{trained}. {dice_text(facts)}"
@@ -52,6 +53,14 @@ def _stage1(facts: RunFacts) -> str:
         return ""
     left_out = "init" in changed
     return "stage 1 left out, as the time budget was too short for it; " if left_out else "stage 1, shortened by the budget; "
+
+
+def _without_pseudo_labels(facts: RunFacts) -> str:
+    """Return that the training ended before its method used unlabelled images, if it did."""
+    start, made = int(facts.settings.finetune.method_options.get("start_updates", 0)), facts.run.get("updates_done")
+    if not start or not isinstance(made, int) or made > start:
+        return ""
+    return f"; pseudo-labels begin after {counted(start, 'update')}, so only the labelled images were used in stage 2"
 
 
 def dice_text(facts: RunFacts) -> str:
