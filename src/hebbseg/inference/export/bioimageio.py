@@ -23,7 +23,7 @@ from hebbseg.errors import HebbsegError
 from hebbseg.inference.export.description import describing, steps
 from hebbseg.inference.export.onnx_file import OPSET, write_onnx
 from hebbseg.inference.export.torchscript import write_torchscript
-from hebbseg.inference.export.traced import SIDE, Checked, axes_names, probabilities_module
+from hebbseg.inference.export.traced import SIDE, Checked, axes_names, exported_module
 from hebbseg.inference.predictor import Predictor
 from hebbseg.reporting.plots.overlay import overlay
 
@@ -50,11 +50,13 @@ def write_bioimageio(predictor: Predictor, path: Path, example: Path | None = No
         other = write_torchscript(predictor, Path(scratch, "weights.pt"), describing(predictor, "torchscript"))
         contents = {name: Path(scratch, name).read_bytes() for name in ("weights.onnx", "weights.pt")}
     with torch.no_grad():
-        output = probabilities_module(predictor)(torch.from_numpy(processed(raw, predictor))).numpy()
+        found = exported_module(predictor)(torch.from_numpy(processed(raw, predictor)))
+    output, *border = [each.numpy() for each in (found if isinstance(found, tuple) else (found,))]
     contents["test_input.npy"], contents["test_output.npy"] = _npy(raw), _npy(output)
+    contents |= {"test_border.npy": _npy(each) for each in border}
     contents["README.md"] = _documentation(predictor).encode()
     contents["cover.png"] = _cover(raw[0], output[0])
-    contents["rdf.yaml"] = json.dumps(_rdf(predictor, raw, output, checked, contents), indent=2).encode()  # JSON is YAML
+    contents["rdf.yaml"] = json.dumps(_rdf(predictor, raw, checked, contents), indent=2).encode()  # JSON is YAML
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(contents):
             archive.writestr(name, contents[name])
@@ -73,10 +75,12 @@ def processed(raw: np.ndarray, predictor: Predictor) -> np.ndarray:
     return np.clip((values - low) / (high - low + 1e-6), -1, 2).astype(np.float32)
 
 
-def _rdf(
-    predictor: Predictor, raw: np.ndarray, output: np.ndarray, checked: Checked, contents: dict[str, bytes]
-) -> dict[str, Any]:
+def _rdf(predictor: Predictor, raw: np.ndarray, checked: Checked, contents: dict[str, bytes]) -> dict[str, Any]:
     names = [info.name or str(info.value) for info in predictor.classes]
+    outputs = [_output(predictor, "probabilities", "probability of each class", _identifiers(names), "test_output.npy", contents)]
+    if predictor.borders:
+        what = "probability of the border of an object, a part of the foreground that separates touching objects"
+        outputs.append(_output(predictor, "border", what, ["border"], "test_border.npy", contents))
     sha = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     return {
         "type": "model",
@@ -101,22 +105,7 @@ def _rdf(
                 "test_tensor": {"source": "test_input.npy", "sha256": sha["test_input.npy"]},
             }
         ],
-        "outputs": [
-            {
-                "id": "probabilities",
-                "description": "probability of each class",
-                "axes": [
-                    {"type": "batch"},
-                    {"type": "channel", "channel_names": _identifiers(names)},
-                    *[
-                        {"type": "space", "id": name, "size": {"tensor_id": "image", "axis_id": name}}
-                        for name in axes_names(predictor.spatial_dims)
-                    ],
-                ],
-                "data": {"type": "float32", "range": [0.0, 1.0]},
-                "test_tensor": {"source": "test_output.npy", "sha256": sha["test_output.npy"]},
-            }
-        ],
+        "outputs": outputs,
         "weights": {
             "onnx": {"source": "weights.onnx", "sha256": sha["weights.onnx"], "opset_version": OPSET, "parent": "torchscript"},
             "torchscript": {
@@ -125,6 +114,21 @@ def _rdf(
         },
         "config": {"hebbseg": describing(predictor, "bioimageio")(checked) | {"version": __version__}},
     }  # fmt: skip
+
+
+def _output(
+    predictor: Predictor, name: str, what: str, channels: list[str], file: str, contents: dict[str, bytes]
+) -> dict[str, Any]:
+    sides = [
+        {"type": "space", "id": axis, "size": {"tensor_id": "image", "axis_id": axis}} for axis in axes_names(predictor.spatial_dims)
+    ]
+    return {
+        "id": name,
+        "description": what,
+        "axes": [{"type": "batch"}, {"type": "channel", "channel_names": channels}, *sides],
+        "data": {"type": "float32", "range": [0.0, 1.0]},
+        "test_tensor": {"source": file, "sha256": hashlib.sha256(contents[file]).hexdigest()},
+    }
 
 
 def _preprocessing(predictor: Predictor, dtype: np.dtype) -> list[dict[str, Any]]:
