@@ -54,8 +54,9 @@ def test_fields_of_view_are_recognized_in_images_of_different_sizes(tmp_path: Pa
         inside = ((2 * y / height - 1) ** 2 + (2 * x / width - 1) ** 2 < 0.9).astype(np.uint8) * 255
         vessels = np.zeros((height, width), np.uint8)
         vessels[:, 10 * n : 10 * n + 12] = 255
-        for folder, picture in (("images", smooth(n)[:1, :1].repeat(height, 0).repeat(width, 1)), ("mask", inside), ("1st_manual", vessels)):
-            save(tmp_path / folder / f"{n}.png", picture)
+        save(tmp_path / "images" / f"{n}.png", picture(n, height, width, 3))
+        save(tmp_path / "mask" / f"{n}.png", inside)
+        save(tmp_path / "1st_manual" / f"{n}.png", vessels)
     with pytest.raises(DataError) as asked:
         open_source(tmp_path)
     assert "1st_manual (4 files: masks with the values 0, 255); mask (4 files: nearly the same" in str(asked.value)

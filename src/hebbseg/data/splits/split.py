@@ -272,7 +272,7 @@ def _keeps_groups(sides: tuple[list[Case], ...], groups: dict[str, str | None], 
     if divided and how == "official":
         shown = ", ".join(sorted(map(str, divided))[:10]) + (" …" if len(divided) > 10 else "")
         notes.append(
-            f"The published split has {counted(len(divided), 'group (patient)', 'groups (patients)')} on both sides ({shown}); it is kept as "
-            "published, and scores are optimistic for new patients."
+            f"The published split has {counted(len(divided), 'group (patient)', 'groups (patients)')} on both sides "
+            f"({shown}); it is kept as published, and scores are optimistic for new patients."
         )
     return not divided

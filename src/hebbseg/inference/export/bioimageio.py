@@ -29,7 +29,7 @@ from hebbseg.reporting.plots.overlay import overlay
 
 FORMAT_VERSION = "0.5.4"
 LARGEST = {2: 256, 3: 64}  # side of a test tensor, by spatial dimensions
-SMALLEST = 32
+SMALLEST = {2: 32, 3: 16}  # volumes can have few slices
 COVER_SIDE = 512
 
 
@@ -53,7 +53,8 @@ def write_bioimageio(predictor: Predictor, path: Path, example: Path | None = No
         found = exported_module(predictor)(torch.from_numpy(processed(raw, predictor)))
     output, *border = [each.numpy() for each in (found if isinstance(found, tuple) else (found,))]
     contents["test_input.npy"], contents["test_output.npy"] = _npy(raw), _npy(output)
-    contents |= {"test_border.npy": _npy(each) for each in border}
+    if border:
+        contents["test_border.npy"] = _npy(border[0])
     contents["README.md"] = _documentation(predictor).encode()
     contents["cover.png"] = _cover(raw[0], output[0])
     contents["rdf.yaml"] = json.dumps(_rdf(predictor, raw, checked, contents), indent=2).encode()  # JSON is YAML
@@ -77,7 +78,8 @@ def processed(raw: np.ndarray, predictor: Predictor) -> np.ndarray:
 
 def _rdf(predictor: Predictor, raw: np.ndarray, checked: Checked, contents: dict[str, bytes]) -> dict[str, Any]:
     names = [info.name or str(info.value) for info in predictor.classes]
-    outputs = [_output(predictor, "probabilities", "probability of each class", _identifiers(names), "test_output.npy", contents)]
+    what = "probability of each class"
+    outputs = [_output(predictor, "probabilities", what, _identifiers(names), "test_output.npy", contents)]
     if predictor.borders:
         what = "probability of the border of an object, a part of the foreground that separates touching objects"
         outputs.append(_output(predictor, "border", what, ["border"], "test_border.npy", contents))
@@ -117,13 +119,12 @@ def _rdf(predictor: Predictor, raw: np.ndarray, checked: Checked, contents: dict
 
 
 def _output(
-    predictor: Predictor, name: str, what: str, channels: list[str], file: str, contents: dict[str, bytes]
+    predictor: Predictor, id: str, what: str, channels: list[str], file: str, contents: dict[str, bytes]
 ) -> dict[str, Any]:
-    sides = [
-        {"type": "space", "id": axis, "size": {"tensor_id": "image", "axis_id": axis}} for axis in axes_names(predictor.spatial_dims)
-    ]
+    names = axes_names(predictor.spatial_dims)
+    sides = [{"type": "space", "id": name, "size": {"tensor_id": "image", "axis_id": name}} for name in names]
     return {
-        "id": name,
+        "id": id,
         "description": what,
         "axes": [{"type": "batch"}, {"type": "channel", "channel_names": channels}, *sides],
         "data": {"type": "float32", "range": [0.0, 1.0]},
@@ -148,7 +149,7 @@ def _sizes(predictor: Predictor, checked: Checked) -> list[tuple[str, Any]]:
     names, size = axes_names(predictor.spatial_dims), predictor.preprocessing.size
     if size is not None:
         return list(zip(names, size, strict=True))
-    return [(name, {"min": max(SMALLEST, checked.step), "step": checked.step}) for name in names]
+    return [(name, {"min": max(SMALLEST[predictor.spatial_dims], checked.step), "step": checked.step}) for name in names]
 
 
 def _test_image(predictor: Predictor, example: Path | None) -> np.ndarray:
@@ -174,8 +175,9 @@ def _test_image(predictor: Predictor, example: Path | None) -> np.ndarray:
         else:
             values = array[(slice(None), *(slice(LARGEST[dims]) for _ in range(dims)))]
             values = values[(slice(None), *(slice(side - side % 32 if side > 32 else None) for side in values.shape[1:]))]
-            if size is None and min(values.shape[1:]) < SMALLEST:
-                raise HebbsegError(f"--example {example}: sides of at least {SMALLEST} pixels are needed.")
+            if size is None and min(values.shape[1:]) < SMALLEST[dims]:
+                shown = "×".join(map(str, values.shape[1:]))
+                raise HebbsegError(f"--example {example}: {shown} pixels; sides of at least {SMALLEST[dims]} are needed.")
     of_bytes = predictor.preprocessing.normalize == "unit" and (example is None or array.dtype == np.uint8)
     return np.ascontiguousarray(values[None]).astype(np.uint8 if of_bytes else np.float32)
 

@@ -61,8 +61,8 @@ def steps(predictor: Predictor) -> list[str]:
     if predictor.borders:
         found.append(
             "To separate touching objects: the inside of objects is where the foreground's probability is more than twice that "
-            "of the border (second output). Each connected area of it is an object, which grows over the rest of the foreground "
-            "(watershed)."
+            "of the border (second output). Each connected area of it is an object, which grows over the rest of the "
+            "foreground (watershed)."
         )
     return found
 
