@@ -87,6 +87,11 @@ def check_classes(
         remedy = "Check how the masks were exported. Training needs masks with foreground."
         yield Problem(source.name, f"all {len(counted)} masks are empty (only {classes[0].name})", remedy, fatal=True)
         return
+    if len(classes) == 2 and not pixels[0] and not any(problem.fatal for problem in known):
+        remedy = "Check how the masks were exported. Training needs masks with background."
+        finding = f"all {len(counted)} masks are full: {classes[1].name} covers every pixel that is annotated"
+        yield Problem(source.name, finding, remedy, fatal=True)
+        return
     for c in classes[1:]:
         if not pixels[c.index]:
             finding = f"no mask contains class {c.index} ({c.name}, value {c.value})"
