@@ -30,7 +30,7 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_ome_zarr(Path("slide.ome.zarr"), np.moveaxis(image, -1, 0))
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if line.startswith("hebbseg ")]
-    assert len(lines) == 8
+    assert len(lines) == 9
     for line in lines:
         arguments = shlex.split(line)[1:]
         assert command(monkeypatch, *arguments, *(SHORT if arguments[0] == "train" else ())) == 0, line
@@ -39,6 +39,7 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert whole.shape == (96, 128)
     labels = tifffile.imread("objects/objects/slide.ome.tif")
     assert labels.dtype == np.uint16 and labels.shape == whole.shape
+    assert Path("slide_metrics/object_metrics.csv").read_text(encoding="utf-8").count("\n") == 4  # header and three slides
     assert Path("objects/objects.csv").is_file() and Path("objects/geojson/slide.geojson").is_file()
     group = zarr.open_group("masks_zarr/slide.ome.zarr", mode="r")
     assert np.array_equal(group["0"][...], whole)

@@ -113,3 +113,5 @@ def test_a_mask_without_annotated_pixels_is_named_and_not_used(tmp_path: Path):
         save(root / "masks" / f"{name}.png", np.full((24, 32), 255, np.uint8))
     given = examine(open_source(root, label_map="background=0;gland=1", ignore=255))
     assert any("nothing is annotated in all 3 masks" in problem.finding for problem in given.fatal)
+    (detected,) = examine(open_source(root, ignore=255)).fatal
+    assert detected.file.endswith("masks") and "nothing is annotated in all 3 masks" in detected.finding

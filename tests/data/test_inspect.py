@@ -193,3 +193,15 @@ def test_contact_sheet_chooses_some_of_each(tmp_path: Path):
     assert len(chosen) == len({c.id for c in chosen}) == 24
     assert sum(c.has_mask for c in chosen) == 2
     assert choose(source.cases[:5], 24) == sorted(source.cases[:5], key=lambda c: not c.has_mask)
+
+
+def test_one_object_that_covers_everything_must_be_fixed(tmp_path: Path):
+    for seed, name in enumerate("abc"):
+        save(tmp_path / "images" / f"{name}.png", picture(seed, 24, 32, 3))
+        save(tmp_path / "masks" / f"{name}.png", np.full((24, 32), 1, np.uint8))
+    (problem,) = examine(open_source(tmp_path, instances=True)).fatal
+    assert "all 3 masks are full: foreground covers every pixel" in problem.finding
+    mask = np.full((24, 32), 1, np.uint8)
+    mask[0, 0] = 0
+    save(tmp_path / "masks" / "a.png", mask)
+    assert not examine(open_source(tmp_path, instances=True)).fatal

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from hebbseg.errors import HebbsegError
-from hebbseg.evaluation.object_metrics import OBJECT_METRICS, hausdorff, object_metrics, summarize_objects
+from hebbseg.evaluation import object_pairs
+from hebbseg.evaluation.object_metrics import OBJECT_METRICS, metrics_of, object_metrics, summarize_objects
+from hebbseg.evaluation.object_pairs import Numbered, hausdorff
 from tests.literal import objects as literal
 
 
@@ -95,3 +97,23 @@ def test_the_summary_is_the_mean_over_cases_of_the_mean_over_classes():
     assert math.isclose(summary["pq"]["mean"], (0.3 + 0.7 + 0.5) / 3)
     assert math.isclose(summary["pq"]["ci90"], 2.919986 * 0.2 / 3**0.5, rel_tol=1e-6)  # t(0.95, 2) · s/√3
     assert math.isclose(summary["classes"]["1"]["pq"]["mean"], 0.6) and summary["classes"]["2"]["n_prediction"] == 9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_objects_that_are_read_in_bands_and_far_apart(seed: int, monkeypatch: pytest.MonkeyPatch):
+    target, prediction = rectangles(seed, (40, 50), 8), rectangles(seed + 50, (40, 50), 8)
+    expected = object_metrics(prediction, target, (2.0, 1.0))
+    monkeypatch.setattr(object_pairs, "BAND_PIXELS", 130)
+    numbered = Numbered.of(prediction), Numbered.of(target)
+    assert metrics_of(*numbered, (2.0, 1.0), most=1) == pytest.approx(expected), "distances of points, all of them"
+    monkeypatch.setattr(object_pairs, "FEW_PIXELS", 8)
+    found = metrics_of(*numbered, (2.0, 1.0), most=1)
+    assert abs(found.pop("object_hausdorff") - expected.pop("object_hausdorff")) < 4 and found == pytest.approx(expected)
+
+
+def test_chosen_objects_are_numbered_in_the_order_of_their_labels():
+    labels = np.array([[5, 5, 0, 2], [0, 9, 9, 2]])
+    numbered = Numbered.of(labels, np.isin(np.arange(10), (5, 9)))
+    assert numbered[:,].tolist() == [[1, 1, 0, 0], [0, 2, 2, 0]] and numbered.areas.tolist() == [2, 2]
+    assert numbered.boxes.tolist() == [[[0, 0], [1, 2]], [[1, 1], [2, 3]]]
+    assert numbered.points(1, 10).tolist() == [[1, 1], [1, 2]] and len(numbered.points(1, 1)) >= 1

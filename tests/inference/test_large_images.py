@@ -15,6 +15,7 @@ import tifffile
 import torch
 import zarr
 from PIL import Image as Pillow
+from scipy.ndimage import gaussian_filter
 
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io import tiles
@@ -113,6 +114,60 @@ def test_volumes(ending: str, axes: str, tmp_path: Path, small_is_large: Callabl
     assert np.array_equal(*values) and len(np.unique(values[0])) == 2
     assert not [each for each in (tmp_path / "streamed").iterdir() if each.name.startswith(".")]
     assert (tmp_path / "streamed" / "overlays" / "a.png").is_file()
+
+
+@pytest.mark.parametrize("borders", [False, True])
+@pytest.mark.parametrize(("ending", "orientation"), [("nii.gz", "LPS"), ("mha", None)])
+def test_objects_of_streamed_volumes(
+    ending: str, orientation: str | None, borders: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    noise, path = np.random.default_rng(0).normal(size=(34, 26, 30)), tmp_path / f"a.{ending}"
+    volume = (400 * gaussian_filter(noise, 1.5)).astype(np.int16)
+    if ending == "mha":
+        image = sitk.GetImageFromArray(volume)
+        image.SetSpacing((0.5, 0.5, 2.0))
+        sitk.WriteImage(image, str(path))
+    else:
+        nibabel.save(nibabel.Nifti1Image(volume, np.diag([0.5, 0.75, 2.0, 1])), path)
+    three = (*TWO_CLASSES, ClassInfo(index=2, value=2, name="other"))
+    segmenter = windowed(dims=3, channels=1, window=(16, 16, 16), axes="xyz", orientation=orientation, classes=three)
+    if borders:
+        segmenter = dataclasses.replace(segmenter, borders=True, classes=TWO_CLASSES)
+    found = {}
+    for streams in (False, True):
+        if streams:
+            monkeypatch.setattr(tiles, "LARGE_VOXELS", 100)
+            monkeypatch.setattr(tiles, "BAND_PIXELS", 2000)
+            monkeypatch.setattr(areas, "LARGEST", 30000 if borders else 2000)
+        out = tmp_path / f"out-{streams}"
+        files = ObjectFiles(out, ObjectOptions(min_size=5))
+        inputs = find_inputs([str(path)])[0]
+        targets = plan([segmenter], inputs, out, objects=files)
+        assert targets[0].streamed == streams
+        assert not predict_files([segmenter], inputs, targets, objects=files).failures
+        files.finish()
+        written = out / "objects" / path.name
+        if ending == "mha":
+            labels = sitk.GetArrayFromImage(read := sitk.ReadImage(str(written)))
+            assert read.GetSpacing() == (0.5, 0.5, 2.0)
+        else:
+            labels = np.asarray((read := nibabel.load(written)).dataobj)
+            assert np.array_equal(read.affine, nibabel.load(path).affine)
+        with (out / "objects.csv").open() as text:
+            rows = {int(row["object"]): row for row in csv.DictReader(text)}
+        found[streams] = labels, rows
+        assert (out / "overlays" / "a.png").is_file() and labels.dtype == np.uint16
+    (whole, rows), (labels, rows_of_parts) = found.values()
+    assert len(rows) > 10
+    if borders:  # the inside is kept as float16
+        assert len(rows_of_parts) == pytest.approx(len(rows), rel=0.01) and ((whole > 0) != (labels > 0)).mean() < 0.005
+        return
+    assert len(rows) == len(rows_of_parts) and np.array_equal(whole, labels)
+    for number, row in rows.items():
+        assert row.keys() == rows_of_parts[number].keys() and "major_axis_mm" in row
+        for name, value in row.items():
+            other = rows_of_parts[number][name]
+            assert other == value or np.isclose(float(other), float(value), rtol=1e-3, atol=1e-3), (number, name)
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -221,7 +276,8 @@ def test_objects_of_streamed_images(borders: bool, tmp_path: Path, monkeypatch: 
     assert np.array_equal(whole[0] > 0, labels[0] > 0) and len(rows) == len(rows_of_parts) > 10
     if borders:
         return
-    assert any(row.get("perimeter_px") == "" for row in rows_of_parts.values())  # of the large ones
+    larger = [number for number, row in rows_of_parts.items() if row.get("perimeter_px") == ""]
+    assert larger and all(rows_of_parts[number]["major_axis_mm"] for number in larger)
     assert all(np.array_equal(*pair) for pair in zip(labels, whole, strict=True))
     assert np.array_equal(picture_of_all, picture_of_parts)
     assert outlines == outlines_of_parts and outlines == {n: int(row["area_px"]) for n, row in rows.items()}

@@ -11,14 +11,22 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 from PIL import Image as Pillow
+from scipy.ndimage import gaussian_filter
+from skimage.measure import label
 
 from hebbseg.data.cases import ClassInfo
 from hebbseg.data.io import tiles
 from hebbseg.data.io.formats import read_labels
+from hebbseg.data.progress import Quiet
 from hebbseg.data.sources import open_source
+from hebbseg.data.sources.files import FileSource
 from hebbseg.data.store import CaseStore
 from hebbseg.errors import HebbsegError
+from hebbseg.evaluation import object_pairs
+from hebbseg.evaluation.object_metrics import OBJECT_METRICS
+from hebbseg.inference.objects import ObjectOptions
 from hebbseg.runs.evaluate import fitting_source, results_folder
+from hebbseg.runs.evaluate_objects import measure_objects
 from tests.data.arrays_source import ArraysSource
 from tests.data.trees import picture, save
 from tests.tiny import GLANDS, TINY, TWO_CLASSES, bright_folder, command, tiny_segmenter
@@ -130,6 +138,41 @@ def test_large_imagess_are_streamed_and_measured_as_predicted(tmp_path: Path, mo
     (row,) = csv.DictReader((tmp_path / "out" / "metrics.csv").read_text().splitlines())
     predicted, target = (tifffile.imread(tmp_path / folder / "a.tif") > 0 for folder in ("masks", "data/masks"))
     assert (int(row["n_prediction"]), int(row["n_intersection"])) == (predicted.sum(), (predicted & target).sum())
+
+
+@pytest.mark.parametrize("kind", ["instances", "classes", "borders"])
+def test_objects_of_large_images_are_measured_as_those_in_memory(kind: str, tmp_path: Path, monkeypatch):
+    borders = kind == "borders"
+    three = tuple(ClassInfo(index=k, value=k) for k in range(3))
+    segmenter = tiny_segmenter(size=None, window=(32, 32), normalize="zscore", classes=three if borders else TWO_CLASSES)
+    if borders:
+        segmenter = replace(segmenter, borders=True, classes=TWO_CLASSES)
+    noise = gaussian_filter(np.random.default_rng(1).normal(size=(96, 110)), 4)
+    mask = label(noise > 0.02) * 3 if kind == "instances" else (noise > 0.02) * 254
+    mask = mask.astype(np.uint8)
+    mask[40:60, 30:70] = 255
+    for folder, array in (("images", picture(0, 96, 110, 3)), ("masks", mask)):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        tifffile.imwrite(tmp_path / "data" / folder / "a.tif", array, photometric="rgb" if array.ndim == 3 else "minisblack")
+    source = open_source(tmp_path / "data", ignore=255, **({"instances": True} if kind == "instances" else {}))
+    found = []
+    for large in (False, True):
+        if large:
+            monkeypatch.setattr(tiles, "LARGE_PIXELS", 100)
+            monkeypatch.setattr(tiles, "BAND_PIXELS", 1000)
+            monkeypatch.setattr(object_pairs, "BAND_PIXELS", 700)
+            monkeypatch.setattr(CaseStore, "images", lambda *_: pytest.fail("the image was loaded"))
+            monkeypatch.setattr(FileSource, "image", lambda *_: pytest.fail("the image was loaded"))
+        out = tmp_path / str(large)
+        summary = measure_objects(segmenter, source, ["a"], out, ObjectOptions(min_size=2), reporter=Quiet())
+        (row,) = csv.DictReader((out / "object_metrics.csv").read_text().splitlines())
+        found.append((summary["target_objects"], row))
+        assert [each.name for each in out.iterdir()] == ["object_metrics.csv"]
+    (kind_of_all, row), (kind_of_parts, of_parts) = found
+    assert kind_of_all == kind_of_parts == ("object ids" if kind == "instances" else "connected areas")
+    assert int(row["n_target"]) > 3 and int(row["n_prediction"]) > 3
+    for name in ("n_target", "n_prediction", *OBJECT_METRICS):
+        assert float(of_parts[name]) == pytest.approx(float(row[name]), rel=0.1 if borders else 1e-6), name
 
 
 def named(*pairs: tuple[str, int]) -> tuple[ClassInfo, ...]:

@@ -75,6 +75,9 @@ def test_pictures_hatch_ignored_pixels_and_draw_no_contour_around_them(shape):
         half = plain.shape[1] // 2
         assert not changed[:, half:].any()
         assert changed[:, :half].mean() == pytest.approx(2 / HATCH_PERIOD, rel=0.1), "the lines are 2 pixels wide"
+        lines = hatched[:, :half][changed[:, :half]].mean(axis=-1)
+        before = plain[:, :half][changed[:, :half]].mean(axis=-1)
+        assert ((lines < before) | (before < 1)).mean() > 0.4 and ((lines > before) | (before > 254)).mean() > 0.4, "both"
     assert changed.any()
     np.testing.assert_array_equal(overlay(image, partial), hatched)
     assert middle(partial) == [n // 2 for n in shape]

@@ -56,10 +56,9 @@ def export(
     facts.append(("checked", f"inputs {sizes}: probabilities differ from PyTorch's by at most {checked.difference:.1g}"))
     if checked.step > 1:
         facts.append(("sizes", f"sides of images must be multiples of {checked.step}"))
-    if predictor.borders and name == "onnx":
-        facts.append(("borders", "second output; `hebbseg predict --objects` separates touching objects with it"))
-    elif predictor.borders:
-        facts.append(("borders", f"count as foreground: only {model}, not {out}, separates touching objects (--objects)"))
+    if predictor.borders:
+        user = "; `hebbseg predict --objects` separates touching objects with it" if name == "onnx" else ""
+        facts.append(("borders", f"second output{user}"))
     if name == "onnx":
         facts.append(("next", shlex.join(["hebbseg", "predict", str(out), "NEW_IMAGES", "-o", "masks"])))
     show_facts(facts)

@@ -111,8 +111,7 @@ def predict(
     --objects, it also contains label images of the numbered objects (objects/) and their measurements (objects.csv); with
     --geojson, outlines (geojson/). If an image cannot be read, the others are still predicted and the exit code is 1.
     Images larger than 4096×4096 (TIFF, OME-Zarr) and volumes larger than 406×406×406 are streamed from disk to disk if the
-    model was trained in patches (--size native --patch HxW); volumes only without --objects. The mask of a pyramid is a
-    pyramid.
+    model was trained in patches (--size native --patch HxW). The mask of a pyramid is a pyramid.
     """
     folder = output_folder(out, shlex.join(["hebbseg", "predict", str(model), images[0], "-o", "masks/"]))
     from hebbseg.cli.models import load_models, object_options

@@ -9,7 +9,7 @@ import numpy as np
 from hebbseg.data.cases import IGNORE, Case, ClassInfo, Problem, Source
 from hebbseg.data.io.image_file import Header
 from hebbseg.data.sources.files import FileSource
-from hebbseg.data.sources.guess import SAME_AREA, area_overlap
+from hebbseg.data.sources.guess import SAME_AREA, area_overlap, thumbnail
 from hebbseg.data.sources.listing import text
 
 _FEWEST_AREAS = 6  # masks; fewer can be alike by chance
@@ -79,12 +79,18 @@ def check_classes(
         return
     pixels = np.asarray(counted).sum(axis=0)
     if not pixels.any():
-        remedy = "Annotate some pixels, or check the value of --ignore."
-        yield Problem(source.name, f"nothing is annotated in all {len(counted)} masks", remedy, fatal=True)
+        if not any(problem.fatal for problem in known):
+            remedy = "Annotate some pixels, or check the value of --ignore."
+            yield Problem(source.name, f"nothing is annotated in all {len(counted)} masks", remedy, fatal=True)
         return
     if len(classes) > 1 and not pixels[1:].any():
         remedy = "Check how the masks were exported. Training needs masks with foreground."
         yield Problem(source.name, f"all {len(counted)} masks are empty (only {classes[0].name})", remedy, fatal=True)
+        return
+    if len(classes) == 2 and not pixels[0] and not any(problem.fatal for problem in known):
+        remedy = "Check how the masks were exported. Training needs masks with background."
+        finding = f"all {len(counted)} masks are full: {classes[1].name} covers every pixel that is annotated"
+        yield Problem(source.name, finding, remedy, fatal=True)
         return
     for c in classes[1:]:
         if not pixels[c.index]:
@@ -114,9 +120,7 @@ def check_areas(source: Source, facts: Sequence[CaseFacts]) -> Iterator[Problem]
 
 def small_area(mask: np.ndarray) -> bytes:
     """Return the foreground of a mask at 64 × 64 pixels (24 × 24 × 24 voxels), one bit each, to compare masks of any size."""
-    size = 64 if mask.ndim == 2 else 24
-    places = np.ix_(*(np.arange(size) * n // size for n in mask.shape))
-    small = mask[places]
+    small = thumbnail(mask)
     return np.packbits((small > 0) & (small != IGNORE)).tobytes()
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hebbseg.data.cases import Case, DataError, Source
+from hebbseg.data.cases import IGNORE, Case, DataError, Source
 from hebbseg.data.io.formats import has_parts, map_image, map_labels
 from hebbseg.data.io.image_file import Header
 from hebbseg.data.io.tiles import BAND_PIXELS, TiledArray, bands, is_large_size, subsampled
+from hebbseg.data.labels.instances import id_values
 from hebbseg.data.labels.masks import to_indices
 from hebbseg.data.sources.files import FileSource
 
@@ -66,6 +67,15 @@ class LargeFiles:
         array, _ = _opened(self._masks, case.id, lambda: self._open_mask(case))
         for rows in bands(array):
             yield rows.start, self.mask_part(case, rows, slice(None))
+
+    def id_bands(self, case: Case) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the object ids of the mask in bands: (first row, ids (h, W)); 0 is background or not annotated."""
+        array, raw = _opened(self._masks, case.id, lambda: self._open_mask(case))
+        for rows in bands(array):
+            found = id_values(raw(array[:, rows]), self.source.rule)
+            if not self.source.masks.instances:  # one file per object, whatever its values
+                found = found > 0
+            yield rows.start, np.where(self.mask_part(case, rows, slice(None)) == IGNORE, 0, found.astype(np.int64))
 
     def _open_image(self, case: Case) -> Any:
         image = map_image(case.image[0], self.source.level)

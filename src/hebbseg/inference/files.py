@@ -96,10 +96,9 @@ def plan(
     """Return the output paths. Raises, before anything is written, if a file would be overwritten.
 
     Args:
-        objects: has further output paths; volumes are then not streamed.
+        objects: has further output paths.
     """
-    streams = objects is None or segmenters[0].spatial_dims == 2
-    targets = [_targets(segmenters, each, out, overlays, uncertainty_maps, streams) for each in inputs]
+    targets = [_targets(segmenters, each, out, overlays, uncertainty_maps) for each in inputs]
     originals = {path.resolve() for each in inputs for path in each.files}
     taken: dict[Path, Input] = {}
     for each, target in zip(inputs, targets, strict=True):
@@ -219,11 +218,9 @@ def _write_uncertainty(path: Path, levels: np.ndarray, image: Image) -> None:
         write_mask(path, levels, image, LEVELS)
 
 
-def _targets(
-    segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool, streams: bool
-) -> Targets:
+def _targets(segmenters: Sequence[Predictor], each: Input, out: Path, overlays: bool, uncertainty_maps: bool) -> Targets:
     try:
-        streamed = streams and len(each.files) == 1 and is_large(each.files[0], segmenters, each.level)
+        streamed = len(each.files) == 1 and is_large(each.files[0], segmenters, each.level)
     except HebbsegError:
         streamed = False  # damaged: reading it reports the error
     # A PNG cannot contain a volume and cannot be written in tiles.

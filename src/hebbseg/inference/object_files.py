@@ -72,7 +72,7 @@ class ObjectFiles:
         return objects.labels
 
     def write_large(self, name: str, mask_suffix: str, found: Streamed, segmenter: Predictor) -> np.ndarray:
-        """Like `write`, for a 2D image that was predicted in parts; the labels are on disk, in its scratch folder."""
+        """Like `write`, for an image that was predicted in parts; the labels are on disk, in its scratch folder."""
         options = self.options or ObjectOptions(fill_holes=False)
         inside = None if self.options is None else found.inside  # outlines of the mask are not those of objects
         image, classes = found.image, segmenter.classes
@@ -85,7 +85,8 @@ class ObjectFiles:
         else:
             deque(features, maxlen=0)
         if self.options is not None:
-            self.table.add(rows_of_larger(objects, image.array, classes, case=name, spacing_mm=image.spacing_mm))
+            rows = rows_of_larger(objects, image.array, classes, case=name, spacing_mm=image.spacing_mm, axes=image.axes)
+            self.table.add(rows)
             write_label_image_parts(self._labels(name, mask_suffix), objects.labels, len(objects), image)
         return objects.labels
 
@@ -94,10 +95,9 @@ class ObjectFiles:
         for window, numbers, part in objects.parts():
             offset = [each.start for each in window]
             if self.options is not None:
-                values = np.asarray(image.array[(slice(None), *window)])
-                self.table.add(
-                    object_rows(part, values, classes, case=name, spacing_mm=image.spacing_mm, numbers=numbers, offset=offset)
-                )
+                values, spacing = np.asarray(image.array[(slice(None), *window)]), image.spacing_mm
+                place: dict[str, Any] = {"axes": image.axes, "numbers": numbers, "offset": offset}
+                self.table.add(object_rows(part, values, classes, case=name, spacing_mm=spacing, **place))
             if self.outlines:
                 yield from features_of(part, classes, self._kind, numbers=numbers, offset=offset)
         for number in objects.larger if self.outlines else ():

@@ -5,6 +5,7 @@ import math
 import os
 import tempfile
 from collections.abc import Sequence
+from itertools import chain, combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -87,27 +88,40 @@ def rows_of_larger(
     spacing_mm: Sequence[float] | None = None,
     axes: Axes = "zyx",
 ) -> list[Row]:
-    """Like `object_rows`, for the objects in no part, without perimeter and axes. Labels and image are read band by band."""
+    """Like `object_rows`, for the objects in no part, without perimeter. Labels and image are read band by band."""
     numbers = objects.larger
     if not len(numbers):
         return []
     dims = objects.labels.ndim
     position = np.zeros(len(objects) + 1, np.int64)
     position[numbers] = np.arange(1, len(numbers) + 1)
-    sums = np.zeros((1 + dims + image.shape[0], len(numbers) + 1))  # of 1, of the places along each axis, and of each channel
+    boxes = objects.boxes[numbers - 1]
+    first = np.concatenate([np.zeros((1, dims), np.int64), boxes[:, 0]])  # places are counted from there
+    pairs = list(combinations_with_replacement(range(dims), 2))
+    sums = np.zeros((1 + dims + len(pairs) + image.shape[0], len(numbers) + 1))
     for rows in row_bands(objects.labels.shape):
         here = position[objects.labels[rows]]
         known = here > 0
         if known.any():
-            places = np.nonzero(known)
+            which = here[known]
+            places = [place - first[which, axis] for axis, place in enumerate(np.nonzero(known))]
+            places[0] += rows.start
+            products = (places[a] * places[b] for a, b in pairs)
             values = np.asarray(image[:, rows])[:, known]
-            weights = [np.ones(len(places[0])), places[0] + rows.start, *places[1:], *values]
-            sums += np.stack([np.bincount(here[known], each, len(numbers) + 1) for each in weights])
+            for row, weights in enumerate(chain([np.ones(len(which))], places, products, values)):
+                sums[row] += np.bincount(which, weights, len(numbers) + 1)
         release_pages(objects.labels)
         release_pages(image)
     area, means = sums[0, 1:], (sums[1:] / sums[0].clip(1))[:, 1:]
-    columns = _sizes_and_places(area, means[:dims].T, objects.boxes[numbers - 1], spacing_mm, axes)
-    columns |= {f"mean_intensity_{channel}": values for channel, values in enumerate(means[dims:])}
+    center, squares, intensity = np.split(means, [dims, dims + len(pairs)])
+    columns = _sizes_and_places(area, center.T + boxes[:, 0], boxes, spacing_mm, axes)
+    covariance = np.zeros((len(numbers), dims, dims))
+    for (a, b), square in zip(pairs, squares, strict=True):
+        covariance[:, a, b] = covariance[:, b, a] = square - center[a] * center[b]
+    columns |= _axis_lengths(_axes_of(covariance), "px")
+    if spacing_mm is not None:
+        columns |= _axis_lengths(_axes_of(covariance * np.outer(spacing_mm, spacing_mm)), "mm")
+    columns |= {f"mean_intensity_{channel}": values for channel, values in enumerate(intensity)}
     return _rows(columns, numbers, objects.classes[numbers - 1], classes, case)
 
 
@@ -171,6 +185,16 @@ def _sizes_and_places(
     for axis, name in enumerate(names):
         columns[f"box_{name}_min"], columns[f"box_{name}_max"] = boxes[:, 0, axis], boxes[:, 1, axis]
     return columns
+
+
+def _axes_of(covariance: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the axes of the ellipses (ellipsoids) with these second moments (n, dims, dims), as `regionprops_table` does.
+
+    A disc of radius r has the variance r²/4 along each axis, a ball r²/5.
+    """
+    variances = np.linalg.eigvalsh(covariance).clip(0)  # in ascending order
+    scale = 2 * math.sqrt(covariance.shape[-1] + 2)
+    return {f"axis_{which}_length": scale * np.sqrt(variances[:, place]) for which, place in (("major", -1), ("minor", 0))}
 
 
 def _axis_lengths(table: dict[str, np.ndarray], unit: str) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ from hebbseg.evaluation.object_metrics import object_metrics, summarize_objects
 from hebbseg.inference.objects import ObjectOptions, find_objects
 from hebbseg.inference.predictor import Predictor
 from hebbseg.runs.folder import RunFolder
+from hebbseg.runs.large_objects import large_pair
 
 TABLE = "object_metrics.csv"
 ANNOTATED, CONNECTED, MIXED = "object ids", "connected areas", "object ids in some masks, connected areas in the others"
@@ -32,16 +33,24 @@ def measure_objects(
     kinds = set()
     for done, name in enumerate(ids, start=1):
         case = cases[name]
-        spacing = case.spacing_mm
-        probabilities = predictor.probabilities_of_channels(source.image(case), spacing).numpy()
-        predicted = find_objects(probabilities, options, borders=segmenter.borders, spacing=spacing)
-        target, annotated = objects_of(source, case)
+        spacing = case.spacing_mm if in_mm else None
+        with large_pair(segmenter, source, case, options, folder) as large:
+            if large is not None:
+                annotated = large.annotated
+                of_classes = {info: large.metrics(info.index, spacing) for info in source.classes[1:]}
+        if large is None:
+            probabilities = predictor.probabilities_of_channels(source.image(case), case.spacing_mm).numpy()
+            predicted = find_objects(probabilities, options, borders=segmenter.borders, spacing=case.spacing_mm)
+            target, annotated = objects_of(source, case)
+            known = source.mask(case) != IGNORE
+            of_classes = {
+                info: object_metrics(predicted.of_class(info.index) * known, target.of_class(info.index), spacing)
+                for info in source.classes[1:]
+            }
         kinds.add(annotated)
-        known = source.mask(case) != IGNORE
-        for info in source.classes[1:]:
-            found = predicted.of_class(info.index) * known
-            metrics = object_metrics(found, target.of_class(info.index), spacing if in_mm else None)
-            rows.append({"case": name, "class": info.index, "class_name": info.name, **metrics})
+        rows += [
+            {"case": name, "class": info.index, "class_name": info.name, **metrics} for info, metrics in of_classes.items()
+        ]
         reporter.step("objects", done, len(ids), {})
     RunFolder(folder).save_rows(TABLE, rows)
     chosen = {"method": options.method, "min_size": options.min_size, "fill_holes": options.fill_holes}

@@ -125,8 +125,10 @@ def test_colour_masks_without_a_map_are_understood_and_shown(tmp_path: Path):
     (problem,) = rule.problems
     assert problem.file == str(path)
     assert "no label map; interpreted as background=#000000;#010203=#010203;red=#ff0000" in problem.finding
-    assert "--label-map" in problem.remedy
+    assert "--label-map" in problem.remedy and "--ignore '#RRGGBB'" in problem.remedy
     assert not problem.fatal
+    (problem,) = find_rule([grey, save(tmp_path / "c.png", blocks((0, 0, 0), (255, 0, 0), (0, 0, 0)))], NOTHING_SAID).problems
+    assert "--label-map" in problem.remedy and "--ignore" not in problem.remedy
 
 
 def test_colour_masks_with_a_map(tmp_path: Path):

@@ -48,6 +48,20 @@ def test_two_folders_of_masks_are_asked_about(tmp_path: Path):
     assert "field of view" in message and "--masks 1st_manual" in message
 
 
+def test_fields_of_view_are_recognized_in_images_of_different_sizes(tmp_path: Path):
+    for n, (height, width) in enumerate([(48, 60), (44, 56), (48, 60), (66, 52)]):
+        y, x = np.ogrid[:height, :width]
+        inside = ((2 * y / height - 1) ** 2 + (2 * x / width - 1) ** 2 < 0.9).astype(np.uint8) * 255
+        vessels = np.zeros((height, width), np.uint8)
+        vessels[:, 10 * n : 10 * n + 12] = 255
+        save(tmp_path / "images" / f"{n}.png", picture(n, height, width, 3))
+        save(tmp_path / "mask" / f"{n}.png", inside)
+        save(tmp_path / "1st_manual" / f"{n}.png", vessels)
+    with pytest.raises(DataError) as asked:
+        open_source(tmp_path)
+    assert "1st_manual (4 files: masks with the values 0, 255); mask (4 files: nearly the same" in str(asked.value)
+
+
 def test_the_named_folder_is_read_and_the_other_is_listed(tmp_path: Path):
     source = open_source(drive_tree(tmp_path), masks="1st_manual")
     assert masks_of(source)["training/21_training"] == ["21_manual1.gif"]

@@ -242,24 +242,57 @@ def test_bioimageio_package_is_complete(tmp_path: Path, normalize: str, dims: in
         assert load_description(tmp_path / "m" / "rdf.yaml").validation_summary.status == "valid-format"
 
 
-def test_exported_onnx_files_separate_objects_by_their_border(tmp_path: Path, monkeypatch, capsys):
+def with_borders(dims: int = 2) -> Predictor:
     three = tuple(ClassInfo(index=k, value=k) for k in range(3))
-    segmenter = replace(tiny_segmenter(classes=three), classes=TWO_CLASSES, borders=True)
+    return replace(tiny_segmenter(dims=dims, size=None, classes=three), classes=TWO_CLASSES, borders=True)
+
+
+@pytest.mark.parametrize(("dims", "names"), [(2, ["m.onnx", "m.pt", "m.zip"]), (3, ["m.onnx", "m.pt"])])
+def test_all_formats_have_the_border_as_second_output(tmp_path: Path, dims: int, names: list[str]):
+    segmenter = with_borders(dims)
+    for name in names:
+        assert export_model(segmenter, tmp_path / name).border
+    x = torch.randn(2, segmenter.in_channels, *(11, 18, 13)[:dims], generator=torch.Generator().manual_seed(0))
+    classes = expected(segmenter, x)
+    wanted = np.stack([classes[:, 0], classes[:, 1:].sum(1)], 1), classes[:, 2:]
+    assert wanted[1].std() > 0.001
+    folders = [tmp_path]
+    if "m.zip" in names:
+        folders.append(tmp_path / "m")
+        with zipfile.ZipFile(tmp_path / "m.zip") as archive:
+            archive.extractall(folders[-1])
+    for stem, folder in zip(("m", "weights"), folders, strict=False):
+        session = onnxruntime.InferenceSession(folder / f"{stem}.onnx")
+        with torch.no_grad():
+            traced = torch.jit.load(str(folder / f"{stem}.pt"))(x)
+        for outputs in (session.run(["probabilities", "border"], {"image": x.numpy()}), traced):
+            assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(outputs, wanted, strict=True))
+
+
+def test_packages_test_the_border_of_rdf_yaml(tmp_path: Path):
+    segmenter = with_borders()
+    export_model(segmenter, tmp_path / "m.zip")
+    with zipfile.ZipFile(tmp_path / "m.zip") as archive:
+        archive.extractall(tmp_path)
+    outputs = json.loads((tmp_path / "rdf.yaml").read_text())["outputs"]
+    assert [output["id"] for output in outputs] == ["probabilities", "border"]
+    raw, *stored = (np.load(tmp_path / f"test_{name}.npy") for name in ("input", "output", "border"))
+    session = onnxruntime.InferenceSession(tmp_path / "weights.onnx")
+    found = session.run(["probabilities", "border"], {"image": processed(raw, segmenter)})
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(found, stored, strict=True))
+    assert stored[1].shape == (1, 1, *raw.shape[2:]) and "twice that of the border" in (tmp_path / "README.md").read_text()
+
+
+def test_exported_onnx_files_separate_objects_by_their_border(tmp_path: Path, monkeypatch, capsys):
+    segmenter = with_borders()
     segmenter.save(tmp_path / "model.safetensors")
     assert command(monkeypatch, "export", tmp_path / "model.safetensors", "-o", tmp_path / "m.pt") == 0
-    assert "borders" in (said := capsys.readouterr().out) and "count as foreground" in " ".join(said.split())
+    assert "second output" in (said := capsys.readouterr().out) and "hebbseg predict" not in said
     assert command(monkeypatch, "export", tmp_path / "model.safetensors", "-o", tmp_path / "m.onnx") == 0
-    assert "second output" in capsys.readouterr().out
+    assert "second output; `hebbseg predict --objects`" in " ".join(capsys.readouterr().out.split())
     image = save(tmp_path / "new" / "a.png", picture(0, 20, 28, 3))
     loaded = Segmenter.load(tmp_path / "m.onnx")
     torch.testing.assert_close(loaded.probabilities(image), segmenter.probabilities(image), atol=1e-5, rtol=0)
-    x = torch.randn(1, 3, 16, 24, generator=torch.Generator().manual_seed(0))
-    outputs = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(["probabilities", "border"], {"image": x.numpy()})
-    with torch.no_grad():
-        classes = segmenter.network(x).softmax(1).numpy()
-    assert np.allclose(outputs[0][:, 1], classes[:, 1:].sum(1), atol=1e-5) and np.allclose(
-        outputs[1], classes[:, 2:], atol=1e-5
-    )
     for model in ("model.safetensors", "m.onnx"):
         arguments = ("predict", tmp_path / model, image, "--objects", "components", "-o", tmp_path / f"out-{model}")
         assert command(monkeypatch, *arguments) == 0

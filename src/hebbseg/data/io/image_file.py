@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -12,6 +13,7 @@ from hebbseg.data.cases import ClassInfo, DataError
 # Order of the spatial axes: "zyx" (2D: rows, columns), NIfTI's "xyz", or "stored" for NumPy and HDF5, which is assumed to
 # be the same for an image and its mask.
 Axes = Literal["zyx", "xyz", "stored"]
+_BAND_PIXELS = 2**22  # that are converted at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,13 @@ def user_values(indices: np.ndarray, classes: Sequence[ClassInfo]) -> np.ndarray
     """
     values = [c.value if isinstance(c.value, int) else c.index for c in classes]
     dtype = np.result_type(np.min_scalar_type(min(values)), np.min_scalar_type(max(values)))
-    return np.asarray(values, dtype=dtype)[indices]
+    if values == list(range(len(values))):
+        return np.asarray(indices).astype(dtype, copy=False)
+    table, found = np.asarray(values, dtype=dtype), np.empty(indices.shape, dtype)
+    step = max(1, _BAND_PIXELS // max(1, prod(indices.shape[1:])))  # NumPy makes 8 bytes of each index
+    for start in range(0, len(indices), step):
+        found[start : start + step] = table[indices[start : start + step]]
+    return found
 
 
 def user_part(indices: np.ndarray, classes: Sequence[ClassInfo] | None) -> np.ndarray:

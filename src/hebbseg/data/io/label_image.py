@@ -11,6 +11,7 @@ from hebbseg.data.io.image_file import Image, Place
 from hebbseg.data.io.tiles import part_of, release_pages
 
 _LARGEST_8_BIT = 255
+_SLICES = 32  # that are copied at a time
 
 
 def label_suffix(mask_suffix: str) -> str:
@@ -28,8 +29,15 @@ def write_label_image(path: str | Path, labels: np.ndarray, like: Image) -> Path
 
 
 def write_label_image_parts(path: Path, labels: np.ndarray, count: int, like: Image) -> None:
-    """Write labels 1 … ``count`` like `write_label_image`, part by part, for an image from `map_image`."""
+    """Write labels 1 … ``count`` on disk like `write_label_image`, part by part; volumes are encoded whole."""
     dtype = np.uint16 if count <= np.iinfo(np.uint16).max else np.uint32
+    if labels.ndim == 3:
+        whole = np.empty(labels.shape, dtype)
+        for start in range(0, len(labels), _SLICES):
+            whole[start : start + _SLICES] = labels[start : start + _SLICES]
+            release_pages(labels)
+        write_label_image(path, whole, like)
+        return
 
     def read(rows: Place, columns: Place) -> np.ndarray:
         if isinstance(columns, slice) and columns.start == 0:

@@ -105,10 +105,11 @@ def _colour_rule(summaries: Sequence[MaskSummary]) -> MaskRule:
     names = ["background", *(_COLOUR_NAMES.get(colour, hex_colour(colour)) for colour in colours[1:])]
     classes = tuple(ClassInfo(index=i, value=c, name=n) for i, (c, n) in enumerate(zip(colours, names, strict=True)))
     shown = ";".join(f"{c.name}={hex_colour(c.value)}" for c in classes if isinstance(c.value, tuple))
+    ignored = " If a color marks pixels that are not annotated, pass --ignore '#RRGGBB'." if len(classes) > 2 else ""
     notice = Problem(
         str(example),
         f"color masks and no label map; interpreted as {shown}",
-        f"If this is correct, pass --label-map {shlex.quote(shown)}. Otherwise, edit it.",
+        f"If this is correct, pass --label-map {shlex.quote(shown)}. Otherwise, edit it.{ignored}",
     )
     return MaskRule(classes=classes, index_of={c.value: c.index for c in classes}, problems=(notice,))
 

@@ -56,11 +56,16 @@ def objects_of(source: Source, case: Case) -> tuple[Objects, bool]:
     return Objects(labels=labels.astype(np.int32), classes=np.ones(len(values) - 1, np.int64)), True
 
 
+def id_values(raw: RawMask, rule: MaskRule) -> np.ndarray:
+    """Return the values (*spatial) of a mask that number objects, colors packed into one integer."""
+    if not raw.colour:
+        return raw.values
+    return raw.values[..., rule.channel] if rule.channel is not None else pack_colours(raw.values)
+
+
 def object_ids(raw: RawMask, rule: MaskRule) -> np.ndarray:
     """Return the ids (*spatial) int32 of a mask whose values or colors number objects: 1 … n, and 0 for value 0 and black."""
-    values = raw.values
-    if raw.colour:
-        values = values[..., rule.channel] if rule.channel is not None else pack_colours(values)
+    values = id_values(raw, rule)
     ids = np.zeros(values.shape, np.int32)
     inside = values > 0
     ids[inside] = np.unique(values[inside], return_inverse=True)[1] + 1

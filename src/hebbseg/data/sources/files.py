@@ -129,15 +129,19 @@ class FileSource:
         assert mask is not None
         return np.ascontiguousarray(mask)
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether the values of masks number objects, and are no classes."""
+        return self.rule.index_of is None and self.rule.threshold is None
+
     def instances(self, case: Case) -> np.ndarray | None:
         """Return the object ids, (*spatial) int32 with 0 for background; None if the mask values are classes.
 
         Every value of every file is an object; of overlapping objects, the first one keeps the pixel.
         """
-        rule = self.rule
-        if rule.index_of is not None or rule.threshold is not None:
+        if not self.has_ids:
             return None
-        ignored = self.mask(case) == IGNORE
+        rule, ignored = self.rule, self.mask(case) == IGNORE
         ids = np.zeros(ignored.shape, np.int32)
         for path in case.mask or ():
             raw = read_labels(path, self.level)

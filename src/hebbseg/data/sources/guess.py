@@ -49,6 +49,12 @@ def area_overlap(one: np.ndarray, other: np.ndarray) -> float:
     return 2 * int((one & other).sum()) / total if total else 1.0
 
 
+def thumbnail(array: np.ndarray) -> np.ndarray:
+    """Return an array (*S) at 64 × 64 pixels (24 × 24 × 24 voxels) without interpolation, to compare masks of any size."""
+    size = 64 if array.ndim == 2 else 24
+    return array[np.ix_(*(np.arange(size) * n // size for n in array.shape))]
+
+
 def _values(path: Path) -> np.ndarray | None:
     """Return the values of a file, colors packed into one integer, or None if it cannot be read."""
     try:
@@ -63,5 +69,7 @@ def _flatness(array: np.ndarray) -> float:
 
 
 def _same_area(arrays: Sequence[np.ndarray]) -> bool:
-    first = arrays[0] > arrays[0].min()
-    return all(array.shape == first.shape and area_overlap(first, array > arrays[0].min()) > SAME_AREA for array in arrays[1:])
+    if len({array.ndim for array in arrays}) > 1:
+        return False
+    first, *others = (thumbnail(array) > arrays[0].min() for array in arrays)
+    return all(area_overlap(first, other) > SAME_AREA for other in others)

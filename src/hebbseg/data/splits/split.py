@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from hebbseg.atomic_files import write_json
 from hebbseg.data.cases import Case, Source
+from hebbseg.data.progress import counted
 from hebbseg.data.splits.draw import Regime, drawn_order, drawn_units, folds_of, hold_out
 from hebbseg.errors import HebbsegError, did_you_mean, explaining
 from hebbseg.text_files import read_json
@@ -271,7 +272,7 @@ def _keeps_groups(sides: tuple[list[Case], ...], groups: dict[str, str | None], 
     if divided and how == "official":
         shown = ", ".join(sorted(map(str, divided))[:10]) + (" …" if len(divided) > 10 else "")
         notes.append(
-            f"The published split has {len(divided)} groups (patients) on both sides ({shown}); it is kept as "
-            "published, and the scores are too optimistic for new patients."
+            f"The published split has {counted(len(divided), 'group (patient)', 'groups (patients)')} on both sides "
+            f"({shown}); it is kept as published, and the scores are too optimistic for new patients."
         )
     return not divided

@@ -23,13 +23,13 @@ from hebbseg.errors import HebbsegError
 from hebbseg.inference.export.description import describing, steps
 from hebbseg.inference.export.onnx_file import OPSET, write_onnx
 from hebbseg.inference.export.torchscript import write_torchscript
-from hebbseg.inference.export.traced import SIDE, Checked, axes_names, probabilities_module
+from hebbseg.inference.export.traced import SIDE, Checked, axes_names, exported_module
 from hebbseg.inference.predictor import Predictor
 from hebbseg.reporting.plots.overlay import overlay
 
 FORMAT_VERSION = "0.5.4"
 LARGEST = {2: 256, 3: 64}  # side of a test tensor, by spatial dimensions
-SMALLEST = 32
+SMALLEST = {2: 32, 3: 16}  # volumes can have few slices
 COVER_SIDE = 512
 
 
@@ -50,11 +50,14 @@ def write_bioimageio(predictor: Predictor, path: Path, example: Path | None = No
         other = write_torchscript(predictor, Path(scratch, "weights.pt"), describing(predictor, "torchscript"))
         contents = {name: Path(scratch, name).read_bytes() for name in ("weights.onnx", "weights.pt")}
     with torch.no_grad():
-        output = probabilities_module(predictor)(torch.from_numpy(processed(raw, predictor))).numpy()
+        found = exported_module(predictor)(torch.from_numpy(processed(raw, predictor)))
+    output, *border = [each.numpy() for each in (found if isinstance(found, tuple) else (found,))]
     contents["test_input.npy"], contents["test_output.npy"] = _npy(raw), _npy(output)
+    if border:
+        contents["test_border.npy"] = _npy(border[0])
     contents["README.md"] = _documentation(predictor).encode()
     contents["cover.png"] = _cover(raw[0], output[0])
-    contents["rdf.yaml"] = json.dumps(_rdf(predictor, raw, output, checked, contents), indent=2).encode()  # JSON is YAML
+    contents["rdf.yaml"] = json.dumps(_rdf(predictor, raw, checked, contents), indent=2).encode()  # JSON is YAML
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(contents):
             archive.writestr(name, contents[name])
@@ -73,10 +76,13 @@ def processed(raw: np.ndarray, predictor: Predictor) -> np.ndarray:
     return np.clip((values - low) / (high - low + 1e-6), -1, 2).astype(np.float32)
 
 
-def _rdf(
-    predictor: Predictor, raw: np.ndarray, output: np.ndarray, checked: Checked, contents: dict[str, bytes]
-) -> dict[str, Any]:
+def _rdf(predictor: Predictor, raw: np.ndarray, checked: Checked, contents: dict[str, bytes]) -> dict[str, Any]:
     names = [info.name or str(info.value) for info in predictor.classes]
+    what = "probability of each class"
+    outputs = [_output(predictor, "probabilities", what, _identifiers(names), "test_output.npy", contents)]
+    if predictor.borders:
+        what = "probability of the border of an object, a part of the foreground that separates touching objects"
+        outputs.append(_output(predictor, "border", what, ["border"], "test_border.npy", contents))
     sha = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     return {
         "type": "model",
@@ -101,22 +107,7 @@ def _rdf(
                 "test_tensor": {"source": "test_input.npy", "sha256": sha["test_input.npy"]},
             }
         ],
-        "outputs": [
-            {
-                "id": "probabilities",
-                "description": "probability of each class",
-                "axes": [
-                    {"type": "batch"},
-                    {"type": "channel", "channel_names": _identifiers(names)},
-                    *[
-                        {"type": "space", "id": name, "size": {"tensor_id": "image", "axis_id": name}}
-                        for name in axes_names(predictor.spatial_dims)
-                    ],
-                ],
-                "data": {"type": "float32", "range": [0.0, 1.0]},
-                "test_tensor": {"source": "test_output.npy", "sha256": sha["test_output.npy"]},
-            }
-        ],
+        "outputs": outputs,
         "weights": {
             "onnx": {"source": "weights.onnx", "sha256": sha["weights.onnx"], "opset_version": OPSET, "parent": "torchscript"},
             "torchscript": {
@@ -125,6 +116,20 @@ def _rdf(
         },
         "config": {"hebbseg": describing(predictor, "bioimageio")(checked) | {"version": __version__}},
     }  # fmt: skip
+
+
+def _output(
+    predictor: Predictor, id: str, what: str, channels: list[str], file: str, contents: dict[str, bytes]
+) -> dict[str, Any]:
+    names = axes_names(predictor.spatial_dims)
+    sides = [{"type": "space", "id": name, "size": {"tensor_id": "image", "axis_id": name}} for name in names]
+    return {
+        "id": id,
+        "description": what,
+        "axes": [{"type": "batch"}, {"type": "channel", "channel_names": channels}, *sides],
+        "data": {"type": "float32", "range": [0.0, 1.0]},
+        "test_tensor": {"source": file, "sha256": hashlib.sha256(contents[file]).hexdigest()},
+    }
 
 
 def _preprocessing(predictor: Predictor, dtype: np.dtype) -> list[dict[str, Any]]:
@@ -144,7 +149,7 @@ def _sizes(predictor: Predictor, checked: Checked) -> list[tuple[str, Any]]:
     names, size = axes_names(predictor.spatial_dims), predictor.preprocessing.size
     if size is not None:
         return list(zip(names, size, strict=True))
-    return [(name, {"min": max(SMALLEST, checked.step), "step": checked.step}) for name in names]
+    return [(name, {"min": max(SMALLEST[predictor.spatial_dims], checked.step), "step": checked.step}) for name in names]
 
 
 def _test_image(predictor: Predictor, example: Path | None) -> np.ndarray:
@@ -170,8 +175,9 @@ def _test_image(predictor: Predictor, example: Path | None) -> np.ndarray:
         else:
             values = array[(slice(None), *(slice(LARGEST[dims]) for _ in range(dims)))]
             values = values[(slice(None), *(slice(side - side % 32 if side > 32 else None) for side in values.shape[1:]))]
-            if size is None and min(values.shape[1:]) < SMALLEST:
-                raise HebbsegError(f"--example {example}: sides of at least {SMALLEST} pixels are needed.")
+            if size is None and min(values.shape[1:]) < SMALLEST[dims]:
+                shown = "×".join(map(str, values.shape[1:]))
+                raise HebbsegError(f"--example {example}: {shown} pixels; sides of at least {SMALLEST[dims]} are needed.")
     of_bytes = predictor.preprocessing.normalize == "unit" and (example is None or array.dtype == np.uint8)
     return np.ascontiguousarray(values[None]).astype(np.uint8 if of_bytes else np.float32)
 

@@ -58,6 +58,12 @@ def steps(predictor: Predictor) -> list[str]:
     if predictor.preprocessing.resizes:
         found.append("Resize the probabilities to the size of the image (linear).")
     found.append("The class of a pixel is the one with the highest probability.")
+    if predictor.borders:
+        found.append(
+            "To separate touching objects: the inside of objects is where the foreground's probability is more than twice that "
+            "of the border (second output). Each connected area of it is an object, which grows over the rest of the "
+            "foreground (watershed)."
+        )
     return found
 
 

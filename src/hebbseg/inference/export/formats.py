@@ -23,7 +23,7 @@ class Format:
 
 
 def _onnx(predictor: Predictor, path: Path, example: Path | None) -> Checked:
-    return write_onnx(predictor, path, describing(predictor, "onnx"), border=True)
+    return write_onnx(predictor, path, describing(predictor, "onnx"))
 
 
 def _torchscript(predictor: Predictor, path: Path, example: Path | None) -> Checked:

@@ -15,11 +15,10 @@ from hebbseg.errors import FileError, HebbsegError, explaining
 from hebbseg.inference.export.traced import (
     Checked,
     axes_names,
-    border_module,
     check_outputs,
     example,
+    exported_module,
     name_of,
-    probabilities_module,
     quietly,
 )
 from hebbseg.inference.model_description import ModelDescription
@@ -31,21 +30,19 @@ OPSET = 17
 TOLERANCE = 1e-3  # of probabilities below 0 or above 1
 
 
-def write_onnx(
-    predictor: Predictor, path: Path, describe: Callable[[Checked], dict[str, Any]], *, border: bool = False
-) -> Checked:
+def write_onnx(predictor: Predictor, path: Path, describe: Callable[[Checked], dict[str, Any]]) -> Checked:
     """Write an ONNX file with dynamic batch and image size, after comparing onnxruntime with PyTorch.
+
+    The probability of the border is a second output, if the model has learned it.
 
     Args:
         predictor: the model.
         path: the file.
         describe: ``describe(checked)`` is stored as JSON in the metadata.
-        border: write the probability of the border as a second output, if the model has learned it.
     """
-    border = border and predictor.borders
     onnx = require("onnx")
     names = ["batch", None, *axes_names(predictor.spatial_dims)]
-    module, outputs = (border_module(predictor), [OUTPUT, BORDER]) if border else (probabilities_module(predictor), [OUTPUT])
+    outputs = [OUTPUT, BORDER] if predictor.borders else [OUTPUT]
     dynamic = {axis: name for axis, name in enumerate(names) if name}
     remedy = "Try --format torchscript."
     with replacing(path) as temporary:
@@ -54,7 +51,7 @@ def write_onnx(
         # 3D instead of 3 s: it proves that the sizes agree for all symbolic image sizes.
         with explaining(f"network {name_of(predictor)}", "it cannot be converted to ONNX", remedy), quietly():
             torch.onnx.export(
-                module,
+                exported_module(predictor),
                 (example(predictor),),
                 temporary,
                 dynamo=False,
@@ -63,7 +60,7 @@ def write_onnx(
                 output_names=outputs,
                 dynamic_axes=dict.fromkeys([INPUT, *outputs], dynamic),
             )
-        checked = check_outputs(predictor, OnnxNetwork(temporary, "the exported model").run, "ONNX", module)
+        checked = check_outputs(predictor, OnnxNetwork(temporary, "the exported model").run, "ONNX")
         model = onnx.load(temporary)
         onnx.helper.set_model_props(model, {KEY: json.dumps(describe(checked), sort_keys=True)})
         onnx.checker.check_model(model, full_check=True)

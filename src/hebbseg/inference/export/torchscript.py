@@ -7,19 +7,22 @@ from typing import Any
 import torch
 
 from hebbseg.atomic_files import replacing
-from hebbseg.inference.export.traced import Checked, check_outputs, quietly, trace
+from hebbseg.inference.export.traced import Checked, check_outputs, joined, quietly, trace
 from hebbseg.inference.predictor import Predictor
 
 DESCRIPTION = "hebbseg.json"  # name of the extra file
 
 
 def write_torchscript(predictor: Predictor, path: Path, describe: Any) -> Checked:
-    """Write the traced probabilities; ``describe(checked)`` is stored as JSON. The file is checked before it is in place."""
+    """Write the traced network; ``describe(checked)`` is stored as JSON. The file is checked before it is in place.
+
+    It returns the probabilities, or the pair (probabilities, border) if the model has learned borders.
+    """
     traced = trace(predictor)
 
     def run(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            return traced(x)
+            return joined(traced(x))
 
     checked = check_outputs(predictor, run, "TorchScript")
     with replacing(path) as temporary, quietly():

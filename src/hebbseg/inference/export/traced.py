@@ -63,14 +63,10 @@ class Checked:
     border: bool = False
 
 
-def probabilities_module(predictor: Predictor) -> Probabilities:
-    """Return a copy on the CPU, in evaluation mode."""
-    return Probabilities(copy.deepcopy(predictor.class_network).cpu()).eval()
-
-
-def border_module(predictor: Predictor) -> WithBorder:
-    """Like `probabilities_module`, for a model that has learned borders."""
-    return WithBorder(copy.deepcopy(predictor.network).cpu()).eval()
+def exported_module(predictor: Predictor) -> Probabilities | WithBorder:
+    """Return a copy on the CPU, in evaluation mode; with the border as second output if the model has learned it."""
+    kind = WithBorder if predictor.borders else Probabilities
+    return kind(copy.deepcopy(predictor.network).cpu()).eval()
 
 
 def example(predictor: Predictor, *, batch: int = 2, longer: int = 0, seed: int = 0) -> Tensor:
@@ -80,16 +76,16 @@ def example(predictor: Predictor, *, batch: int = 2, longer: int = 0, seed: int 
     return torch.randn(batch, predictor.in_channels, *sides, generator=torch.Generator().manual_seed(seed))
 
 
-def check_outputs(predictor: Predictor, run: Run, what: str, module: nn.Module | None = None) -> Checked:
+def check_outputs(predictor: Predictor, run: Run, what: str) -> Checked:
     """Compare exported probabilities with PyTorch's at two sizes and batch sizes.
 
-    Our UNet takes any size. For another network, the smallest step between sizes is searched at which it agrees. Several
-    outputs of ``module`` (default: `probabilities_module`) are compared along the channel axis.
+    Our UNet takes any size. For another network, the smallest step between sizes is searched at which it agrees. Of models
+    that have learned borders, both outputs are compared, along the channel axis.
 
     Raises:
         HebbsegError: they differ by more than `TOLERANCE`, or the second size fails.
     """
-    module = module or probabilities_module(predictor)
+    module = exported_module(predictor)
     first = example(predictor)
     worst = _difference(module, run, first)
     if isinstance(worst, str) or worst > TOLERANCE:
@@ -100,7 +96,7 @@ def check_outputs(predictor: Predictor, run: Run, what: str, module: nn.Module |
         problem = _difference(module, run, other)
         if not isinstance(problem, str) and problem <= TOLERANCE:
             sizes = tuple(tuple(x.shape) for x in (first, other))
-            return Checked(step=step, sizes=sizes, difference=max(worst, problem), border=isinstance(module, WithBorder))
+            return Checked(step=step, sizes=sizes, difference=max(worst, problem), border=predictor.borders)
     raise HebbsegError(
         f"{_of(predictor, what)} {_described(problem)} at another image size than it was exported with. The network "
         "cannot be exported for all sizes. Nothing was written."
@@ -116,9 +112,14 @@ def quietly() -> Iterator[None]:
 
 
 def trace(predictor: Predictor) -> torch.jit.ScriptModule:
-    """Return the TorchScript of `Probabilities`."""
+    """Return the TorchScript of `exported_module`."""
     with quietly():
-        return torch.jit.trace(probabilities_module(predictor), (example(predictor),), check_trace=False)
+        return torch.jit.trace(exported_module(predictor), (example(predictor),), check_trace=False)
+
+
+def joined(outputs: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """Return one or more outputs as one, along the channel axis."""
+    return torch.cat(outputs, 1) if isinstance(outputs, tuple) else outputs
 
 
 def axes_names(dims: int) -> Sequence[str]:
@@ -129,8 +130,7 @@ def _difference(module: nn.Module, run: Run, x: Tensor) -> float | str:
     """Return the largest difference, or the error of one of the two."""
     try:
         with torch.no_grad():
-            outputs = module(x)
-            expected = torch.cat(outputs, 1) if isinstance(outputs, tuple) else outputs
+            expected = joined(module(x))
         found = run(x)
     except Exception as error:  # of any network and runtime
         return reason_of(error)

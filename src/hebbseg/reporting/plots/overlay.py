@@ -20,7 +20,7 @@ PALETTE: tuple[Colour, ...] = (
     (230, 159, 0),  # orange
 )
 TARGET_COLOUR: Colour = (0, 114, 178)  # blue, reserved for the target
-HATCH_PERIOD = 12  # pixels between the gray lines on pixels that are not annotated
+HATCH_PERIOD = 12  # pixels between the lines on pixels that are not annotated, in pictures of up to 600 pixels
 
 
 def overlay(
@@ -97,10 +97,17 @@ def _outlined(
 
 
 def hatch(picture: np.ndarray, area: np.ndarray) -> None:
-    """Draw diagonal gray lines on an area (H, W) of a picture (H, W, 3), in place."""
+    """Draw diagonal lines on an area (H, W) of a picture (H, W, 3), in place.
+
+    One half of each line is black and the other white, so that it is visible on any background. Lines are wider in larger
+    pictures, which are shown reduced.
+    """
+    half = max(1, round(max(area.shape) / 600))
     rows, columns = np.indices(area.shape)
-    lines = area & ((rows + columns) % HATCH_PERIOD < 2)
-    picture[lines] = (picture[lines] * 0.4 + 0.6 * 128).astype(picture.dtype)
+    place = (rows + columns) % (HATCH_PERIOD * half)
+    for start, gray in ((0, 0), (half, 255)):
+        line = area & (place >= start) & (place < start + half)
+        picture[line] = (picture[line] * 0.3 + 0.7 * gray).astype(picture.dtype)
 
 
 def _contour(classes: np.ndarray, thickness: int) -> np.ndarray:
