@@ -17,6 +17,7 @@ _DOCUMENTS = {
     *(".list", ".py", ".log", ".db", ".ini", ".raw", ".zraw", ".bib", ".docx", ".rtf"),
 }
 _JUNK = {"thumbs.db", "desktop.ini", "__macosx", "dicomdir"}
+_NO_FILE = "a broken or circular link, a pipe or a device, not a file; skipped"
 _LEVELS_DOWN = 4
 _LEVELS_UP = 3
 
@@ -77,6 +78,11 @@ def visible(folder: Path) -> list[os.DirEntry[str]]:
     except PermissionError as error:
         raise DataError(text(folder), "no permission to list this folder", f"Run chmod u+rx {quote(str(folder))}") from error
     return sorted(kept, key=lambda entry: entry.name)
+
+
+def is_file(entry: "os.DirEntry[str]") -> bool:
+    """Return whether an entry is an image file or another file; False for circular links, pipes and devices."""
+    return _kind(entry) == "file"
 
 
 def subfolders(folder: Path) -> list[Path]:
@@ -162,7 +168,7 @@ def _walk(root: Path, problems: list[Problem], skip: frozenset[Path]) -> Iterato
                 if folder not in skip:
                     (links if entry.is_symlink() else waiting).append(folder)
             else:
-                problems.append(Problem(text(entry.path), "broken or circular link; skipped", "Fix or remove the link."))
+                problems.append(Problem(text(entry.path), _NO_FILE, "Fix or remove it."))
         yield directory, files
 
 
