@@ -20,7 +20,8 @@ from hebbseg.data.io.limits import check_declared
 _FORMATS = ("PNG", "JPEG", "BMP", "DIB", "GIF", "TIFF", "WEBP", "PPM")
 _BITS = {"1": 1, "I": 32, "F": 32, "RGB": 24, "RGBA": 32, "RGBa": 32, "CMYK": 32, "YCbCr": 24, "LAB": 24, "HSV": 24, "LA": 16}
 _EXIF_ORIENTATION = 0x0112
-_SHORT_READS = 1_000_000
+_SHORT_READS = 100_000
+_LONG_FILE = 1_000_000  # bytes
 _MOST_SCANS = 500
 _OPACITY_MODES = {"LA", "La", "PA", "RGBA", "RGBa"}
 # Color types of PNG: 2 RGB, 4 gray with alpha, 6 RGB with alpha.
@@ -115,13 +116,13 @@ class _Counted(io.FileIO):
         if size is not None and 0 < size < 4:
             self.short += 1
             if self.short > _SHORT_READS:
-                raise ValueError("no header in the first million bytes")
+                raise ValueError(f"no header in the first {_SHORT_READS} bytes")
         return super().read(size) or b""
 
 
 def _refuse_junk(path: Path) -> None:
     """Raise if Pillow would search a long file for its header; JPEG and GIF may have any bytes before it."""
-    if path.stat().st_size < _SHORT_READS:
+    if path.stat().st_size < _LONG_FILE:
         return
     with _Counted(path) as file, suppress(UnidentifiedImageError), Pillow.open(file, formats=_FORMATS):
         pass
