@@ -41,7 +41,7 @@ def failing_write(place: Path, wanted: int, log: Path | None = None) -> Callable
             if event not in ("open", "os.mkdir") or not isinstance(arguments[0], str) or os.getpid() != main:
                 return
             writes = event == "os.mkdir" or (isinstance(arguments[2], int) and arguments[2] & WRITING)
-            if writes and os.path.realpath(arguments[0]).startswith(inside):  # noqa: PTH118
+            if writes and os.path.realpath(arguments[0]).startswith(inside):
                 write(f"{event} {arguments[0]}")
 
         def flush(file: int) -> None:

@@ -141,7 +141,11 @@ def _walk(root: Path, problems: list[Problem], skip: frozenset[Path]) -> Iterato
     while waiting or links:
         # Follow links last, so that a folder is listed under its own path.
         directory = waiting.pop() if waiting else links.pop()
-        status = directory.stat()
+        try:
+            status = directory.stat()
+        except OSError:
+            problems.append(Problem(text(directory), "the folder has vanished; skipped", "Start the command again."))
+            continue
         key = status.st_dev, status.st_ino
         if key in seen:
             problems.append(
@@ -160,9 +164,9 @@ def _walk(root: Path, problems: list[Problem], skip: frozenset[Path]) -> Iterato
             problems.append(error.problem)
             continue
         for entry in entries:
-            kind = _kind(entry)
-            if kind == "file":
-                files.append((entry.name, entry.stat().st_size))
+            kind, size = _kind(entry), _size(entry)
+            if kind == "file" and size is not None:
+                files.append((entry.name, size))
             elif kind == "folder":
                 folder = Path(entry.path)
                 if folder not in skip:
@@ -179,6 +183,13 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return "folder" if entry.is_dir() else "file" if entry.is_file() else "nothing"
     except OSError:  # a circular link
         return "nothing"
+
+
+def _size(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat().st_size
+    except OSError:  # a circular link, or deleted meanwhile
+        return None
 
 
 def _is_series(directory: Path, files: list[tuple[str, int]]) -> bool:
