@@ -45,8 +45,9 @@ docs: $(READY)          ## generated pages and notebooks, examples in the docstr
 fuzz: $(READY)          ## 20,000 mutated files through every reader; SEED=1 draws others
 	$(BIN)/python -m tests.stress.fuzz --cases 20000 --seed $(or $(SEED),0)
 
-faults: $(READY)        ## 200 faults in the middle of commands; SEED=1 draws others
+faults: $(READY)        ## 200 faults in the middle of commands (SEED=1 draws others), then a full disk at every write
 	$(BIN)/python -m tests.stress.faults --cases 200 --seed $(or $(SEED),0)
+	$(BIN)/python -m tests.stress.full_disk
 
 soak: $(READY)          ## an hour of random commands on random data; SEED=1, MINUTES=2
 	$(BIN)/python -m tests.stress.soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),0)

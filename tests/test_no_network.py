@@ -1,4 +1,4 @@
-"""Training, prediction, evaluation and reports open no network connection."""
+"""Training, prediction, evaluation, ranking, export and reports open no network connection."""
 
 import socket
 from pathlib import Path
@@ -24,4 +24,6 @@ def test_no_command_opens_a_connection(tmp_path: Path, monkeypatch: pytest.Monke
     assert command(monkeypatch, "train", data, "-o", run, *TINY) == 0
     assert command(monkeypatch, "predict", run, data / "images", "-o", tmp_path / "masks") == 0
     assert command(monkeypatch, "evaluate", run, data, "-o", tmp_path / "scores") == 0
+    assert command(monkeypatch, "next", data, "--masks", "none", "-n", "2", "-o", tmp_path / "next.csv") == 0
+    assert command(monkeypatch, "export", run, "-o", tmp_path / "model.pt", "--format", "torchscript") == 0
     assert command(monkeypatch, "report", run, "-o", tmp_path / "report.html") == 0

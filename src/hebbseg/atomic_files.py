@@ -15,6 +15,7 @@ from typing import Any
 from hebbseg.errors import FileError, HebbsegError, reason_of
 
 WRITING = ".writing-"
+_NOT_UTF8 = re.compile("[\ud800-\udfff]")  # as Python decodes such bytes in names
 LITTER_AGE_S = 3600  # of files whose process is unknown
 _HOST = re.sub(r"\W", "_", platform.node())[:40]
 
@@ -113,12 +114,15 @@ def reserve(file: int, size: int) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
+    """Write a text; bytes of file names that are not UTF-8 become �."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(_NOT_UTF8.sub("\ufffd", text), encoding="utf-8")
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Write JSON; file names that are not UTF-8 are kept, as escapes."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    write_text(path, _NOT_UTF8.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def _umask() -> int:

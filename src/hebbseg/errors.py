@@ -66,6 +66,12 @@ def explaining(
         raise error(path, f"{finding} ({reason_of(found)})", remedy) from found
 
 
+def refuse_special(path: Path, *, error: Callable[[str | Path, str, str], HebbsegError] = FileError) -> None:
+    """Raise for a pipe, a socket or a device: reading one can last for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise error(path, "a pipe, a socket or a device, not a file", "Replace it by a file, or remove it.")
+
+
 def reason_of(error: BaseException) -> str:
     """Return the text of a foreign exception in one short line."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:

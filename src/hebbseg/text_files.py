@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hebbseg.errors import FileError, HebbsegError, explaining
+from hebbseg.errors import FileError, HebbsegError, explaining, refuse_special
 
 MAX_BYTES = 2**26
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -24,6 +24,7 @@ def read_text(path: Path, remedy: str, *, error: MakeError = FileError, any_enco
         any_encoding: read a file that is not UTF-8 as Latin-1.
     """
     with explaining(path, "not a readable text file", remedy, error=error):
+        refuse_special(path, error=error)
         if path.stat().st_size > MAX_BYTES:
             raise error(path, f"{path.stat().st_size} bytes; at most {MAX_BYTES} are allowed", remedy)
         content = path.read_bytes()

@@ -29,7 +29,7 @@ NOT_RUN = {
     "docs/how-to/cluster.md": 5,
     "docs/how-to/experiments.md": 4,
     "docs/how-to/next.md": 1,
-    "docs/reference/reliability.md": 2,
+    "docs/reference/reliability.md": 3,
     "docs/results/index.md": 1,
 }
 """Page → number of blocks that no test runs."""

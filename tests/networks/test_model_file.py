@@ -16,6 +16,8 @@ from hebbseg.networks.model_file import load_model, save_model
 from hebbseg.networks.unet import UNet
 from hebbseg.pretraining.initializers import check_weights
 from hebbseg.runs.checkpoint import load_checkpoint, save_checkpoint
+from tests.data.trees import picture
+from tests.tiny import tiny_segmenter
 
 
 def test_round_trips(tmp_path: Path) -> None:
@@ -170,3 +172,37 @@ def test_metadata_that_are_no_configuration(text: str, tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "bad.safetensors", metadata={"hebbseg": text})
     with pytest.raises(HebbsegError, match=r"bad\.safetensors: "):
         Predictor.load(tmp_path / "bad.safetensors")
+
+
+def test_integer_weights_and_classes_of_one_value_are_refused(tmp_path: Path) -> None:
+    segmenter = tiny_segmenter()
+    segmenter.save(tmp_path / "m.safetensors")
+    weights, description = load_model(tmp_path / "m.safetensors")
+    save_model(tmp_path / "i.safetensors", {name: weight.long() for name, weight in weights.items()}, description)
+    with pytest.raises(HebbsegError, match=r"has the type torch\.int64 in its weights"):
+        Predictor.load(tmp_path / "i.safetensors")
+    same = [info | {"value": 7} for info in description["classes"]]
+    save_model(tmp_path / "c.safetensors", weights, description | {"classes": same})
+    with pytest.raises(HebbsegError, match="two of the model's classes have the value 7"):
+        Predictor.load(tmp_path / "c.safetensors")
+
+
+def test_a_network_that_computes_nan_predicts_nothing(tmp_path: Path) -> None:
+    segmenter = tiny_segmenter()
+    with torch.no_grad():
+        for weight in segmenter.network.parameters():
+            weight.fill_(1e38)
+    segmenter.save(tmp_path / "m.safetensors")  # its weights are finite
+    with pytest.raises(HebbsegError, match="computes NaN or infinite values"):
+        Predictor.load(tmp_path / "m.safetensors").predict(picture(0, 16, 16, 3))
+
+
+def test_predictions_larger_than_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = picture(0, 16, 16, 3)
+    window = tiny_segmenter(size=None, window=(8000, 8000))
+    whole = tiny_segmenter(size=(12_000, 12_000))
+    monkeypatch.setattr("hebbseg.inference.memory.machine_memory", lambda: 10**9)
+    for segmenter in (window, whole):
+        with pytest.raises(HebbsegError, match=r"needs at least \d+ GB of memory, and there are 1 GB"):
+            segmenter.predict(image)
+    assert tiny_segmenter().predict(image).shape == (16, 16)

@@ -12,7 +12,7 @@ from tests.tiny import bright_folder
 
 SETTINGS = {
     "labelled": "3", "size": (32, 32), "features": (4, 8, 16), "updates": 8, "labelled_batch": 2, "unlabelled_batch": 2,
-    "pretrain_epochs": 1, "pretrain_batch": 4, "method": "uamt", "seed": 5,
+    "pretrain_epochs": 1, "pretrain_batch": 4, "method": "uamt", "seed": 5, "precision": "bf16-mixed",
 }  # fmt: skip
 FILES = ("model.safetensors", "metrics.csv", "history.csv", "split.json", "pretrained.safetensors", "summary.json")
 

@@ -23,10 +23,19 @@ def in_child(code: str) -> str:
 def test_results_after_faults_are_those_of_an_undisturbed_command() -> None:
     found = in_child(
         "from tests.stress.faults import check\n"
-        "counts = check(6, 0, names=('train',))\n"
+        "counts = check(7, 0, names=('train',))\n"
         "print(sum(n for key, n in counts.items() if key[2] == 'as undisturbed'), sum(counts.values()))"
     )
-    assert found.splitlines()[-1] == "6 6", found
+    assert found.splitlines()[-1] == "7 7", found
+
+
+def test_writes_of_an_evaluation_can_fail() -> None:
+    found = in_child(
+        "from tests.stress.full_disk import check\n"
+        "counts = check(('evaluate',), every=4)\n"
+        "print(counts['evaluate', 'wrong'], counts['evaluate', 'error'] >= 3)"
+    )
+    assert found.splitlines()[-1] == "0 True", found
 
 
 def test_two_processes_share_a_grid_and_its_stage_1() -> None:

@@ -25,7 +25,12 @@ def default_memory_limit() -> int:
         if not given.isdecimal():
             raise HebbsegError(f"{VARIABLE}={given!r}: allowed is a number of megabytes, such as 4000.")
         return int(given) * 10**6
-    return min([_physical(), *_limits()]) // SHARE
+    return machine_memory() // SHARE
+
+
+def machine_memory() -> int:
+    """Return the memory of the machine, or of the container if it has less, in bytes."""
+    return min([_physical(), *_limits()])
 
 
 class MemoryThenDisk:

@@ -1,6 +1,7 @@
 """Recipes: TOML files that describe a grid of runs, validated before any run starts."""
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from hebbseg.errors import HebbsegError, did_you_mean, explaining
+from hebbseg.errors import FileError, HebbsegError, did_you_mean, explaining
 from hebbseg.experiments.recipe_parts import (
     Applied,
     Arm,
@@ -22,8 +23,12 @@ from hebbseg.experiments.recipe_parts import (
     check_settings,
     overridden,
 )
+from hebbseg.text_files import read_text
 
 APPLIED = "# Options of hebbseg grid:\n[applied]\n"
+HINT = "Recipes are TOML files, as in the folder recipes/ of the repository."
+MAX_RUNS = 100_000
+MAX_DEPTH = 20
 
 
 class Recipe(Table):
@@ -60,6 +65,7 @@ class Recipe(Table):
         check_axes("[axes]", self.axes)
         for name, data in self.data.items():
             check_axes(f"[data.{name}.axes]", data.axes)
+        self._check_number()
         self._check_arms()
         self._check_places()
         if self.small is not None:
@@ -123,6 +129,11 @@ class Recipe(Table):
     def axes_of(self, data: str) -> Axes:
         """Return the axes of one data set; its own override the recipe's."""
         return self.axes | self.data[data].axes
+
+    def _check_number(self) -> None:
+        points = sum(math.prod(map(len, self.axes_of(name).values())) for name in self.data)
+        if points * len(self.arms) > MAX_RUNS:
+            raise ValueError(f"{points * len(self.arms)} runs; at most {MAX_RUNS} are allowed. Divide it into several recipes")
 
     def _check_arms(self) -> None:
         names = [arm.name for arm in self.arms]
@@ -190,16 +201,17 @@ def load_recipe(path: Path, options: Applied | None = None) -> Recipe:
     Args:
         options: of `hebbseg grid`. They are applied after those that the file records in ``[applied]``.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    if not path.is_file():
         near = [found.name for found in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        hint = did_you_mean(path.name, near) if near else "Recipes are TOML files, as in the folder recipes/ of the repository."
-        raise HebbsegError(f"Recipe {path}: {reason}. {hint}") from None
+        reason = "a folder" if path.is_dir() else "no such file"
+        hint = did_you_mean(path.name, near) if near else HINT
+        raise HebbsegError(f"Recipe {path}: {reason}. {hint}")
+    text = _text(path)
     try:
         with explaining(f"Recipe {path}", "not a valid TOML file", "Fix the file."):
             content = tomllib.loads(text)
+            if _depth(content) > MAX_DEPTH:
+                raise RecursionError
         recipe = Recipe(**content)
     except ValidationError as error:
         raise HebbsegError(f"Recipe {path}: {_in_words(error)}") from None
@@ -213,9 +225,23 @@ def load_recipe(path: Path, options: Applied | None = None) -> Recipe:
     return recipe.with_settings(applied.set).model_copy(update={"applied": applied})
 
 
+def _depth(content: Any) -> int:
+    """Return how deeply tables and lists are nested, up to one more than allowed."""
+    depth, level = 0, [content]
+    while level and depth <= MAX_DEPTH:
+        depth += 1
+        inner = [each.values() if isinstance(each, Mapping) else each for each in level]
+        level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
+    return depth
+
+
+def _text(path: Path) -> str:
+    return read_text(path, HINT, error=lambda file, finding, remedy: FileError(f"Recipe {file}", finding, remedy))
+
+
 def recipe_text(path: Path, applied: Applied) -> str:
     """Return the text of a recipe with the options applied to it, from which `load_recipe` makes the same runs."""
-    text = path.read_text(encoding="utf-8").partition(APPLIED)[0]
+    text = _text(path).partition(APPLIED)[0]
     if "applied" in tomllib.loads(text):
         raise HebbsegError(
             f"Recipe {path}: [applied] is written by hebbseg grid. Remove it, and use --small and --set instead."

@@ -10,6 +10,7 @@ from hebbseg.config import FLAT_NAMES, OTHER_NAMES
 from hebbseg.errors import did_you_mean
 
 SETTINGS = frozenset({*FLAT_NAMES, *OTHER_NAMES}) - {"data"}
+MAX_VALUES = 10_000  # of an axis
 Values = dict[str, Any]
 Axes = dict[str, list[Any]]
 
@@ -146,6 +147,8 @@ def check_axes(where: str, axes: Mapping[str, list[Any]]) -> None:
     for name, values in axes.items():
         if not values:
             raise ValueError(f"{where}: {name} = [] has no values, so there are no runs. Add a value, or remove the axis")
+        if len(values) > MAX_VALUES:
+            raise ValueError(f"{where}: {name} has {len(values)} values; at most {MAX_VALUES} are allowed")
         if twice := [value for value in values if values.count(value) > 1]:
             raise ValueError(f"{where}: {name} lists {twice[0]!r} twice. Remove one of them")
 

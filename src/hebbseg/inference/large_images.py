@@ -16,6 +16,7 @@ from hebbseg.data.io.image_file import Image, Place, ReadPart
 from hebbseg.data.io.orientation import to_grid
 from hebbseg.data.io.tiles import is_large_size, part_of, release_pages, sampled, subsampled
 from hebbseg.data.io.volume_map import map_volume, new_map
+from hebbseg.inference.memory import BATCH, refuse_more_than_memory
 from hebbseg.inference.objects import merged_border
 from hebbseg.inference.predictor import Predictor
 from hebbseg.inference.sliding_window import predict_streaming
@@ -126,6 +127,7 @@ def streamed(
     """
     first = segmenters[0]
     assert first.window is not None
+    refuse_more_than_memory(first.network_options, first.window, len(first.classes), size=first.window)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".predicting-") as scratch:
@@ -155,7 +157,7 @@ def streamed(
             window=first.window,
             tta=False if first.tta == "none" else first.tta,
             blend=first.blend,
-            batch=4,
+            batch=BATCH,
             prepare=_preparing(first, sampled(image.array) if dims == 2 else turned(small)),
             uncertainty_out=levels,
             progress=report,

@@ -119,6 +119,11 @@ class ModelDescription(Section):
                 f"the model has {network.out_channels} outputs, but its classes have the indices "
                 f"{[info.index for info in self.classes]}. Use an intact copy, or train the model again."
             )
+        values = [info.value for info in self.classes]
+        if twice := [value for value in values if values.count(value) > 1]:
+            raise HebbsegError(
+                f"two of the model's classes have the value {twice[0]}. Use an intact copy, or train the model again."
+            )
         spacing = self.preprocessing["spacing"]
         if spacing is not None and (len(spacing) != network.spatial_dims or self.preprocessing["size"] is not None):
             raise HebbsegError(f"the model's spacing {tuple(spacing)} does not fit its size or its number of axes.")

@@ -19,12 +19,13 @@ from hebbseg.data.labels.instances import Objects
 from hebbseg.data.preprocessing import Preprocessing
 from hebbseg.data.resampling import resized_classes, resized_probabilities
 from hebbseg.errors import FileError, HebbsegError, explaining
+from hebbseg.inference.memory import BATCH, refuse_more_than_memory
 from hebbseg.inference.model_description import ModelDescription, Tta
 from hebbseg.inference.objects import MergedBorder, ObjectOptions, find_objects
 from hebbseg.inference.sliding_window import predict_probabilities
 from hebbseg.inference.streaming import Blend
 from hebbseg.networks.factory import as_described, build_network, declared_shapes
-from hebbseg.networks.model_file import compare_shapes, load_model, save_model
+from hebbseg.networks.model_file import compare_shapes, compare_types, load_model, save_model
 
 Image = np.ndarray | str | Path
 
@@ -149,13 +150,17 @@ class Predictor:
         Args:
             spacing: millimeters per axis; None: that of the training images.
         """
+        size = self.preprocessing.working_size(array.shape[1:], spacing)
+        inside, batch = (self.window, BATCH) if self.window else (size, 1)
+        for kept in (size, array.shape[1:]):
+            refuse_more_than_memory(self.network_options, kept, len(self.classes), size=inside, batch=batch)
         prepared = self.preprocessing.to_network(self.preprocessing.image(array, spacing))
         return resized_probabilities(self.probabilities_of_preprocessed(prepared), array.shape[1:])
 
     def probabilities_of_preprocessed(self, image: Tensor) -> Tensor:
         """Like `probabilities`, for a preprocessed image (C, *S)."""
         tta = False if self.tta == "none" else self.tta
-        return predict_probabilities(self.class_network, image, window=self.window, blend=self.blend, tta=tta, batch=4)
+        return predict_probabilities(self.class_network, image, window=self.window, blend=self.blend, tta=tta, batch=BATCH)
 
     def classes_of_preprocessed(self, image: Tensor, size: Sequence[int]) -> np.ndarray:
         """Return class indices (*size) uint8 of a preprocessed image (C, *S), the argmax of the probabilities at this size."""
@@ -189,6 +194,7 @@ class Predictor:
             if shapes is not None:
                 compare_shapes(weights, shapes)
             network = build_network(**described.network)
+            compare_types(weights, network.state_dict())
             with explaining(path, "its weights do not fit its configuration", "Use an intact copy, or train the model again."):
                 network.load_state_dict(weights)
         except FileError:

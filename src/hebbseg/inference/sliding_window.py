@@ -166,6 +166,11 @@ def _predictor(networks: Sequence[nn.Module], tta: TestTimeAugmentation, size: S
                 total = probabilities if total is None else total + probabilities
         assert total is not None
         mean = total / (len(networks) * len(views))
+        if not math.isfinite(float(mean.sum())):
+            raise HebbsegError(
+                "The network computes NaN or infinite values for this image. Check the image with hebbseg check, or train the "
+                "model again."
+            )
         return cut(mean, [-s for s in start], given) if any(start) else mean
 
     return predict

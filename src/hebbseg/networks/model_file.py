@@ -61,6 +61,16 @@ def compare_shapes(weights: dict[str, Tensor], wanted: dict[str, tuple[int, ...]
             raise HebbsegError(f"{printable(name)} is {theirs}, but {ours}. Use an intact copy, or train the model again.")
 
 
+def compare_types(weights: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    """Raise if integers would be copied to floating-point weights or the reverse, which rounds them."""
+    for name in weights.keys() & wanted.keys():
+        if weights[name].is_floating_point() != wanted[name].is_floating_point():
+            raise HebbsegError(
+                f"{printable(name)} has the type {weights[name].dtype} in its weights, but the network needs "
+                f"{wanted[name].dtype}. Use an intact copy, or train the model again."
+            )
+
+
 def _is_unfinished(run: Path) -> bool:
     if not (run / "run.json").is_file():
         return False

@@ -1,6 +1,7 @@
 """Files made to crash, to read other files, or to fill the memory: each is refused with an error about it."""
 
 import gzip
+import os
 import resource
 import subprocess
 import sys
@@ -13,10 +14,12 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import tifffile
+from PIL import Image as Pillow
 
 from hebbseg.data.cases import DataError
 from hebbseg.data.io.formats import read_header, read_image, read_labels
 from hebbseg.errors import HebbsegError
+from hebbseg.text_files import read_text
 
 META = {
     "ObjectType": "Image", "NDims": "2", "BinaryData": "True", "CompressedData": "False", "DimSize": "4 5",
@@ -245,3 +248,55 @@ def test_empty_images_and_infinite_spacing_are_refused(tmp_path: Path) -> None:
         for read in (read_image, read_header):
             with pytest.raises(DataError, match=rf"{name}.*(positive|truncated)"):
                 read(tmp_path / name)
+
+
+def test_pipes_and_devices_are_not_opened(tmp_path: Path) -> None:
+    for name in ("a.png", "b.nii.gz", "c.h5", "d"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(DataError, match=rf"{name}: a pipe, a socket or a device, not a file"):
+            read_image(tmp_path / name)
+    (tmp_path / "e.tif").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="a pipe, a socket or a device"):
+        read_header(tmp_path / "e.tif")
+    with pytest.raises(HebbsegError, match="a pipe, a socket or a device"):
+        read_text(tmp_path / "d", "Fix it.")
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".jpg", b"\xff\xd8\xff\xe0\0\2"), (".gif", b"GIF89a" + bytes(7))])
+def test_the_search_for_a_header_ends(tmp_path: Path, suffix: str, start: bytes) -> None:
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(start)
+    os.truncate(path, 2**40)  # a sparse file
+    with pytest.raises(DataError, match="no header in the first 100000 bytes"):
+        read_header(path)
+
+
+def test_a_jpeg_of_very_many_scans_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    Pillow.new("RGB", (16, 16)).save(path, progressive=True)
+    assert read_image(path).shape == (16, 16)
+    content = path.read_bytes()
+    start = content.index(b"\xff\xda")
+    end = content.index(b"\xff", start + 2)
+    path.write_bytes(content[:start] + content[start:end] * 600 + content[end:])
+    for read in (read_image, read_labels):
+        with pytest.raises(DataError, match=r"a\.jpg: 6\d\d scans, more than 500"):
+            read(path)
+
+
+def test_meta_images_of_very_many_fields_do_not_reach_itk(tmp_path: Path) -> None:
+    path = tmp_path / "a.mha"
+    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((4, 5, 6), np.uint8)), str(path))
+    content = path.read_bytes()
+    path.write_bytes(b"".join(b"Key%d = 1\n" % number for number in range(20_000)) + content)
+    with pytest.raises(DataError, match="more than 10000 fields"):
+        read_header(path)
+
+
+def test_complex_values_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((8, 8), np.complex64))
+    tifffile.imwrite(tmp_path / "a.tif", np.ones((8, 8), np.complex64))
+    nibabel.save(nibabel.Nifti1Image(np.ones((8, 8, 3), np.complex64), np.eye(4)), tmp_path / "a.nii")
+    for suffix in (".npy", ".tif", ".nii"):
+        with pytest.raises(DataError, match="complex"):
+            read_image(tmp_path / f"a{suffix}")

@@ -3,6 +3,7 @@
 import bz2
 import json
 import lzma
+import os
 import pickle
 import re
 import resource
@@ -136,6 +137,17 @@ def test_zarr_links_lead_to_no_other_file(tmp_path: Path) -> None:
     refused(group(tmp_path / "up.zarr", levels=[{"path": "../other.zarr/0"}]), r"up\.zarr")
     (tmp_path / "whole.zarr").symlink_to(other)
     assert read_image(tmp_path / "whole.zarr").shape == (8, 8), "the image itself may be a link"
+
+
+def test_zarr_pipes_are_not_opened(tmp_path: Path) -> None:
+    path = group(tmp_path / "chunk.zarr", None)
+    os.mkfifo(path / "0" / "0.0")
+    refused(path, r"0\.0: a pipe, a socket or a device")
+    path = group(tmp_path / "array.zarr")
+    for name in (".zattrs", "0/.zarray"):
+        (path / name).unlink()
+        os.mkfifo(path / name)
+        refused(path, r"a pipe, a socket or a device")
 
 
 def test_zarr_sizes_without_data(tmp_path: Path) -> None:

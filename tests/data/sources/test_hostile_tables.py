@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -10,14 +11,16 @@ import nibabel
 import numpy as np
 import pytest
 
+from hebbseg.atomic_files import write_json, write_text
 from hebbseg.data.inspect import examine
 from hebbseg.data.labels.label_map import parse_label_map
 from hebbseg.data.sources import open_source
 from hebbseg.data.splits.split import Split, make_split
 from hebbseg.errors import HebbsegError
 from hebbseg.experiments.recipe import load_recipe
+from hebbseg.reporting.find_runs import find_runs
 from hebbseg.runs.folder import RunFolder
-from hebbseg.text_files import csv_text
+from hebbseg.text_files import csv_text, read_json
 from tests.data.trees import glas_tree, hmeps_tree, ph2_tree, picture, plain_folder, save
 
 TEXTS = {
@@ -138,3 +141,41 @@ def test_a_name_is_never_a_formula_in_a_table(tmp_path: Path) -> None:
         cells = [row["case"] for row in csv.DictReader(file)]
     assert cells == ["'=1+2", "'+x", "'-x", "'@x", "-1.5", "plain", "'=cmd|' /C calc'!A0"]
     assert list(csv.reader(io.StringIO(csv_text([["a", None, 1.5, "b,c"]])))) == [["a", "", "1.5", "b,c"]]
+
+
+RECIPE = 'name = "a"\n[data.x]\nsource = "phantom:glands?n=8"\n[[arms]]\nname = "r"\ninit = "random"\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "finding"),
+    [
+        (f"{RECIPE}[axes]\nseed = {list(range(20_000))}\n", "seed has 20000 values; at most 10000"),
+        (f"{RECIPE}[axes]\nseed = {list(range(900))}\nupdates = {list(range(1, 900))}\n", "809100 runs; at most 100000"),
+        (f"{'a.' * 5000}b = 1", "nested too deeply"),
+        (f"{RECIPE}#{'x' * 2**26}", "67108"),
+    ],
+)
+def test_recipes_without_end_are_refused(content: str, finding: str, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(content)
+    with pytest.raises(HebbsegError, match=rf"(?s)r\.toml.*{finding}"):
+        load_recipe(tmp_path / "r.toml")
+
+
+def test_a_report_is_not_stopped_by_the_recipe_of_a_grid(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    os.mkfifo(tmp_path / "recipe.toml")
+    assert "no such file" in find_runs([tmp_path]).unreadable[tmp_path / "recipe.toml"]
+
+
+def test_names_that_are_not_utf_8_can_be_written(tmp_path: Path) -> None:
+    name = os.fsdecode(b"a\xff.png")
+    write_text(tmp_path / "a.csv", csv_text([[name]]))
+    assert (tmp_path / "a.csv").read_text("utf-8") == "a\ufffd.png\n"
+    write_json(tmp_path / "a.json", {"data": name})
+    assert read_json(tmp_path / "a.json", "")["data"] == name  # to open it again
+
+
+def test_generated_data_sets_have_limits() -> None:
+    for spec, finding in (("n=1000000000", "from 1 to 1000000"), ("n=2&size=1000000", "more pixels than")):
+        with pytest.raises(HebbsegError, match=finding):
+            open_source(f"phantom:glands?{spec}")

@@ -20,6 +20,7 @@ from hebbseg.data.cases import DataError, Source
 from hebbseg.data.inspect import examine
 from hebbseg.data.io import formats
 from hebbseg.data.sources import open_source
+from hebbseg.data.sources.unused import find_unused
 from hebbseg.errors import HebbsegError
 from tests.data.io.test_formats import write_dicom_series
 from tests.data.trees import disc, glas_tree, hmeps_tree, ph2_tree, picture, plain_folder, save
@@ -304,6 +305,10 @@ def test_links_that_go_in_circles_or_nowhere(tmp_path: Path):
     said(source, "images/loop", "already listed; not followed", "Remove the link")
     said(source, "images/self.png", "broken or circular link")
     said(source, "images/gone.png", "broken or circular link")
+    os.mkfifo(tmp_path / "images" / "pipe.png")
+    used = {path for case in source.cases for path in (*case.image, *(case.mask or ()))}
+    assert [found.place for found in find_unused(tmp_path, used)] == ["elsewhere/e.png"]  # listed under its link
+    examine(open_source(tmp_path))
 
 
 def test_forbidden_folders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

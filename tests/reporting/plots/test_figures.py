@@ -5,7 +5,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from hebbseg import Segmenter
-from hebbseg.reporting.plots.figures import draw_grid, draw_history
+from hebbseg.reporting.plots.figures import draw_grid, draw_history, plt, save_figure
 from hebbseg.reporting.plots.filters import learned_filters
 
 HISTORY = [
@@ -46,3 +46,10 @@ def test_filters_of_a_transposed_layer_lie_as_those_of_a_convolution(tmp_path: P
     assert before.shape == after.shape == (4, 8, 2, 2), "output channels first"
     weight = load_file(tmp_path / "run" / "pretrained.safetensors")["decoder.level0.up.weight"]
     assert np.array_equal(after[1, 5], weight[5, 1].numpy()) and not np.allclose(before, after)
+
+
+def test_names_of_cases_are_no_formulas(tmp_path: Path) -> None:
+    figure, axis = plt.subplots()
+    axis.set_title(r"case $\frac{$ and $x_{$")  # names of files
+    save_figure(figure, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 0

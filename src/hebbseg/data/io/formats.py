@@ -33,7 +33,7 @@ from hebbseg.data.io.image_file import (
 )
 from hebbseg.data.io.limits import EXPORT_AGAIN, check_header, check_image
 from hebbseg.data.io.tiles import part_of
-from hebbseg.errors import HebbsegError, explaining
+from hebbseg.errors import HebbsegError, explaining, refuse_special
 
 # Suffix → module of hebbseg.data.io, imported on first use.
 FORMATS: dict[str, str] = {
@@ -186,7 +186,10 @@ def write_mask(path: str | Path, indices: np.ndarray, like: Image, classes: Sequ
         return target
     # ITK and HDF5 report a full disk as exceptions of their own.
     with explaining(target, "could not be written", "Free disk space, then try again."), replacing(target) as temporary:
-        kind.write_mask(temporary, indices, like, classes)
+        try:
+            kind.write_mask(temporary, indices, like, classes)
+        except DataError as error:  # names the temporary file
+            raise DataError(target, error.finding, error.remedy) from error
     return target
 
 
@@ -222,8 +225,11 @@ def _kind(path: Path) -> str:
 
 
 def is_dicom(path: Path) -> bool:
-    """Return whether a file has the DICOM signature after its preamble."""
-    return has_signature(path)
+    """Return whether a file has the DICOM signature after its preamble; False for a file that cannot be opened."""
+    try:
+        return has_signature(path)
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -231,6 +237,7 @@ def explained(path: Path) -> Iterator[None]:
     """Convert any exception of a decoder to a `DataError`."""
     if not path.exists():
         raise DataError(path, "no such file", "Check the path. If the file was moved, restart the command.")
+    refuse_special(path, error=DataError)
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(path, "empty file", EXPORT_AGAIN)
     with explaining(path, "truncated, damaged or not of the type in its name", EXPORT_AGAIN, error=DataError):

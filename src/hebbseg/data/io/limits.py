@@ -87,6 +87,8 @@ def check_image(path: Path, image: Image) -> Image:
     if 0 in array.shape:
         raise DataError(path, f"image of size {_times(array.shape)}", f"Sizes and channels must be positive. {EXPORT_AGAIN}")
     _check_spacing(path, image.spacing_mm)
+    if array.dtype.kind == "c":
+        raise DataError(path, f"complex values ({array.dtype})", "Store real values, such as the magnitude.")
     if array.dtype.kind == "f" and array.dtype.itemsize > 4:
         _check_range(path, array)
     return image

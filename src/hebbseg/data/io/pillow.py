@@ -1,13 +1,16 @@
 """PNG, JPEG, BMP and GIF with Pillow: 2D, (rows, columns), without spacing (their resolution refers to screens)."""
 
+import io
+import mmap
+import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 from PIL import Image as Pillow
-from PIL import ImageOps
+from PIL import ImageOps, UnidentifiedImageError
 
 from hebbseg.data.cases import ClassInfo, DataError
 from hebbseg.data.io.image_file import Header, Image, RawMask, grey_or_colour, user_colours, user_values
@@ -17,6 +20,9 @@ from hebbseg.data.io.limits import check_declared
 _FORMATS = ("PNG", "JPEG", "BMP", "DIB", "GIF", "TIFF", "WEBP", "PPM")
 _BITS = {"1": 1, "I": 32, "F": 32, "RGB": 24, "RGBA": 32, "RGBa": 32, "CMYK": 32, "YCbCr": 24, "LAB": 24, "HSV": 24, "LA": 16}
 _EXIF_ORIENTATION = 0x0112
+_SHORT_READS = 100_000
+_LONG_FILE = 1_000_000  # bytes
+_MOST_SCANS = 500
 _OPACITY_MODES = {"LA", "La", "PA", "RGBA", "RGBa"}
 # Color types of PNG: 2 RGB, 4 gray with alpha, 6 RGB with alpha.
 _GREY_WITH_OPACITY = 4
@@ -45,7 +51,7 @@ def read_image(path: Path) -> Image:
             pixels = palette[np.asarray(picture)]
             pixels = pixels[..., 0] if _is_grey(palette) else pixels
         else:
-            pixels = _pixels(picture)
+            pixels = _pixels(picture, path)
     array = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels[..., :3], -1, 0)  # (H, W[, C]) → (C, H, W)
     return Image(array=np.ascontiguousarray(array), path=path)
 
@@ -55,7 +61,7 @@ def read_labels(path: Path) -> RawMask:
         if picture.mode == "P":
             return RawMask(values=np.asarray(picture), palette=_palette(picture))
         lossy = picture.format == "JPEG"
-        values = _pixels(picture) if _deep_png_kind(path) is None else _deep_png(path)
+        values = _pixels(picture, path) if _deep_png_kind(path) is None else _deep_png(path)
     colour = False
     if values.ndim == 3:  # (H, W, 3)
         values, colour = grey_or_colour(values)
@@ -92,6 +98,7 @@ def _opened(path: Path) -> Iterator[Pillow.Image]:
         # Large images are normal in histology; Pillow warns long before its limit.
         warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
         try:
+            _refuse_junk(path)
             picture = Pillow.open(path, formats=_FORMATS)
         except Pillow.DecompressionBombError as error:
             raise DataError(path, f"too large to read at once ({error})", "Split it into tiles.") from error
@@ -100,12 +107,43 @@ def _opened(path: Path) -> Iterator[Pillow.Image]:
             yield picture
 
 
+class _Counted(io.FileIO):
+    """A file whose very short reads are counted: decoders search for a header byte by byte."""
+
+    short = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and 0 < size < 4:
+            self.short += 1
+            if self.short > _SHORT_READS:
+                raise ValueError(f"no header in the first {_SHORT_READS} bytes")
+        return super().read(size) or b""
+
+
+def _refuse_junk(path: Path) -> None:
+    """Raise if Pillow would search a long file for its header; JPEG and GIF may have any bytes before it."""
+    if path.stat().st_size < _LONG_FILE:
+        return
+    with _Counted(path) as file, suppress(UnidentifiedImageError), Pillow.open(file, formats=_FORMATS):
+        pass
+
+
+def _refuse_many_scans(path: Path) -> None:
+    """Raise for a progressive JPEG of very many scans, each of which goes through all pixels."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        scans = sum(1 for _ in re.finditer(rb"\xff\xda", content))  # never inside of pixels, where 0xff is followed by 0
+    if scans > _MOST_SCANS:
+        raise DataError(path, f"{scans} scans, more than {_MOST_SCANS}", "Save it again, for example as PNG.")
+
+
 def _orientation(picture: Pillow.Image) -> int:
     return int(picture.getexif().get(_EXIF_ORIENTATION, 1)) if picture.format == "JPEG" else 1
 
 
-def _pixels(picture: Pillow.Image) -> np.ndarray:
+def _pixels(picture: Pillow.Image, path: Path) -> np.ndarray:
     """Return (H, W) or (H, W, 3) pixels of an image that is not indexed."""
+    if picture.format == "JPEG":
+        _refuse_many_scans(path)
     if _orientation(picture) != 1:
         picture = ImageOps.exif_transpose(picture)
     if picture.mode == "1":

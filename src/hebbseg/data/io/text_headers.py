@@ -14,6 +14,7 @@ from hebbseg.data.io.limits import EXPORT_AGAIN, check_declared
 
 HEADER_BYTES = 2**20
 LINE_BYTES = 4000  # MetaIO has fixed buffers
+META_FIELDS = 10_000  # MetaIO needs 33 kB for each
 NRRD_FIELD_BYTES = 400  # NrrdIO writes fields into messages of fixed length
 _MAX_NUMBER = 1e30
 
@@ -157,6 +158,8 @@ def _meta_fields(path: Path) -> tuple[dict[str, str], int]:
             if name in fields:
                 raise _invalid(path, f"{name} is given twice")
             fields[name] = value
+            if len(fields) > META_FIELDS:
+                raise _invalid(path, f"more than {META_FIELDS} fields")
             if name == "ElementDataFile":
                 return fields, file.tell()
     raise _invalid(path, "no ElementDataFile")

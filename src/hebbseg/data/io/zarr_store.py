@@ -18,6 +18,7 @@ from typing import Any
 from hebbseg.data.cases import DataError
 from hebbseg.data.io.limits import EXPORT_AGAIN
 from hebbseg.data.io.tiles import LARGEST_TILE
+from hebbseg.errors import refuse_special
 
 METADATA = (".zarray", ".zgroup", ".zattrs", "zarr.json")
 METADATA_BYTES = 2**24
@@ -222,6 +223,8 @@ def _classes() -> tuple[Any, Any]:
             inside = os.path.realpath(self.root)
             if os.path.commonpath([os.path.realpath(place), inside]) != inside:
                 raise DataError(place, "a link to a place outside of the image", "Store the values themselves.")
+            if not place.is_dir():
+                refuse_special(place, error=DataError)
             described = key.rpartition("/")[2] in METADATA
             if described and place.is_file() and place.stat().st_size > METADATA_BYTES:
                 raise DataError(place, f"metadata of more than {METADATA_BYTES} bytes", EXPORT_AGAIN)

@@ -17,6 +17,7 @@ _DOCUMENTS = {
     *(".list", ".py", ".log", ".db", ".ini", ".raw", ".zraw", ".bib", ".docx", ".rtf"),
 }
 _JUNK = {"thumbs.db", "desktop.ini", "__macosx", "dicomdir"}
+_NO_FILE = "a broken or circular link, a pipe or a device, not a file; skipped"
 _LEVELS_DOWN = 4
 _LEVELS_UP = 3
 
@@ -79,6 +80,11 @@ def visible(folder: Path) -> list[os.DirEntry[str]]:
     return sorted(kept, key=lambda entry: entry.name)
 
 
+def is_file(entry: "os.DirEntry[str]") -> bool:
+    """Return whether an entry is an image file or another file; False for circular links, pipes and devices."""
+    return _kind(entry) == "file"
+
+
 def subfolders(folder: Path) -> list[Path]:
     return [Path(entry.path) for entry in visible(folder) if _kind(entry) == "folder"]
 
@@ -135,7 +141,11 @@ def _walk(root: Path, problems: list[Problem], skip: frozenset[Path]) -> Iterato
     while waiting or links:
         # Follow links last, so that a folder is listed under its own path.
         directory = waiting.pop() if waiting else links.pop()
-        status = directory.stat()
+        try:
+            status = directory.stat()
+        except OSError:
+            problems.append(Problem(text(directory), "the folder has vanished; skipped", "Start the command again."))
+            continue
         key = status.st_dev, status.st_ino
         if key in seen:
             problems.append(
@@ -154,15 +164,15 @@ def _walk(root: Path, problems: list[Problem], skip: frozenset[Path]) -> Iterato
             problems.append(error.problem)
             continue
         for entry in entries:
-            kind = _kind(entry)
-            if kind == "file":
-                files.append((entry.name, entry.stat().st_size))
+            kind, size = _kind(entry), _size(entry)
+            if kind == "file" and size is not None:
+                files.append((entry.name, size))
             elif kind == "folder":
                 folder = Path(entry.path)
                 if folder not in skip:
                     (links if entry.is_symlink() else waiting).append(folder)
             else:
-                problems.append(Problem(text(entry.path), "broken or circular link; skipped", "Fix or remove the link."))
+                problems.append(Problem(text(entry.path), _NO_FILE, "Fix or remove it."))
         yield directory, files
 
 
@@ -173,6 +183,13 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return "folder" if entry.is_dir() else "file" if entry.is_file() else "nothing"
     except OSError:  # a circular link
         return "nothing"
+
+
+def _size(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat().st_size
+    except OSError:  # a circular link, or deleted meanwhile
+        return None
 
 
 def _is_series(directory: Path, files: list[tuple[str, int]]) -> bool:

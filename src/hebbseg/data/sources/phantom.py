@@ -1,5 +1,6 @@
 """Generated data sets such as ``phantom:glands``: no download, no files, identical on every machine."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from hebbseg.data.cases import Case, Problem
+from hebbseg.data.io.limits import VARIABLE, max_pixels
 from hebbseg.data.labels.masks import two_classes
 from hebbseg.data.phantoms import atrium, glands, lesions, pupils, vessels
 from hebbseg.errors import HebbsegError, did_you_mean
@@ -56,6 +58,7 @@ PHANTOMS: dict[str, Kind] = {
 }
 TEST_SHARE = 1 / 3
 SMALLEST_SIDE = 32
+MOST = 1_000_000  # images
 
 
 class PhantomSource:
@@ -141,13 +144,15 @@ def _checked(name: str, *, n: int, size: int | tuple[int, ...], seed: int) -> Ph
     kind = PHANTOMS[name]
     dims = len(kind.size)
     size = (size,) * dims if isinstance(size, int) else tuple(size)
-    if n < 1:
-        raise HebbsegError(f"phantom:{name}: n={n}, but n must be at least 1. Example: phantom:{name}?n={kind.n}")
+    if not 1 <= n <= MOST:
+        raise HebbsegError(f"phantom:{name}: n={n}, but n must be from 1 to {MOST}. Example: phantom:{name}?n={kind.n}")
     if len(size) != dims or min(size) < SMALLEST_SIDE:
         raise HebbsegError(
             f"phantom:{name}: size={_joined(size)}, but allowed are one or {dims} integers of at least "
             f"{SMALLEST_SIDE}. Example: phantom:{name}?size={_joined(kind.size)}"
         )
+    if math.prod(size) * kind.channels > max_pixels():
+        raise HebbsegError(f"phantom:{name}: size={_joined(size)} has more pixels than {VARIABLE} allows ({max_pixels()}).")
     if seed < 0:
         raise HebbsegError(f"phantom:{name}: seed={seed}, but seed must be at least 0.")
     return PhantomSource(kind=name, n=n, size=size, seed=seed)

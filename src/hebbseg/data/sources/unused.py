@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hebbseg.data.io.formats import suffix_of
 from hebbseg.data.sources.guess import guess
-from hebbseg.data.sources.listing import subfolders, text, visible
+from hebbseg.data.sources.listing import is_file, subfolders, text, visible
+from hebbseg.errors import HebbsegError
 
 _MOST_GUESSED = 12  # folders whose files are opened
 
@@ -27,18 +28,20 @@ def find_unused(root: Path, used: Collection[Path], reported: Collection[str] = 
     taken = set(used)
     groups: dict[tuple[str, bool], list[Path]] = {}
     waiting = [root]
+    seen = set()  # links may lead to a folder again
     while waiting:
         directory = waiting.pop(0)
-        if directory in taken:  # a DICOM series
+        if directory in taken or (real := directory.resolve()) in seen:  # a DICOM series
             continue
+        seen.add(real)
         try:
             entries = visible(directory)
             waiting += subfolders(directory)
-        except OSError:
+        except (OSError, HebbsegError):  # may not be listed
             continue
         for entry in entries:
             path = Path(entry.path)
-            if entry.is_file() and path not in taken and text(path) not in reported:
+            if is_file(entry) and path not in taken and text(path) not in reported:
                 groups.setdefault((text(directory), bool(suffix_of(path.name))), []).append(path)
     folders = {path.parent for path in taken}
     return [

@@ -14,6 +14,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+matplotlib.rcParams["text.parse_math"] = False  # names of files and classes may contain $
+
 Row = dict[str, Any]
 STYLES = ("-", "--", ":", "-.")
 
