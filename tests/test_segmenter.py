@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
+import PIL.Image
 import pytest
 import tifffile
 import torch
@@ -41,9 +42,22 @@ def test_a_list_of_images_gives_a_list_of_masks(tmp_path: Path):
         assert np.array_equal(first, segmenter.predict(COLOUR)) and np.array_equal(first, third)
         assert second.shape == (12, 9)
     assert segmenter.predict([]) == []
+    pictures = segmenter.predict([PIL.Image.fromarray(COLOUR)] * 2)
+    assert len(pictures) == 2 and np.array_equal(pictures[1], first), "also of one size"
     assert np.array_equal(segmenter.predict(COLOUR.tolist()), first), "nested lists of numbers are one image"
     with pytest.raises(HebbsegError, match="Pass several images as a list"):
         segmenter.predict(np.stack([COLOUR, COLOUR]))
+
+
+@pytest.mark.parametrize("image", [None, [COLOUR, None], iter([COLOUR])])
+def test_what_is_no_image_is_named(image: object):
+    with pytest.raises(HebbsegError, match="pass the path of an image, an array"):
+        tiny_segmenter().predict(image)
+
+
+def test_an_empty_array_is_refused():
+    with pytest.raises(HebbsegError, match="no pixels"):
+        tiny_segmenter().predict(COLOUR[:0])
 
 
 def test_repr_is_one_line():

@@ -88,9 +88,9 @@ class Predictor:
         A list of images, which may differ in size, gives the list of their masks. Arrays have the spacing and orientation of
         the training images; those of files are read from their headers.
         """
-        if isinstance(image, list | tuple) and all(isinstance(each, str | Path | np.ndarray) for each in image):
+        if isinstance(image, list | tuple) and all(isinstance(each, str | Path) or _is_array(each) for each in image):
             return [self.predict(each) for each in image]
-        one = np.asarray(image) if isinstance(image, list | tuple) else image
+        one = _as_array(image) if isinstance(image, list | tuple) else image
         return user_values(self.probabilities(one).argmax(0).numpy(), self.classes)
 
     def objects(self, image: Image, method: str = "components", *, min_size: int = 0, fill_holes: bool = True) -> Objects:
@@ -124,7 +124,7 @@ class Predictor:
         if isinstance(image, str | Path):
             return self.probabilities_of_file(read_image(image))
         return self.probabilities_of_channels(
-            self.as_channels(_channels_first(np.asarray(image), self.spatial_dims, self.in_channels))
+            self.as_channels(_channels_first(_as_array(image), self.spatial_dims, self.in_channels))
         )
 
     def probabilities_of_file(self, file: ImageFile) -> Tensor:
@@ -253,10 +253,27 @@ def settings_of(described: ModelDescription) -> dict[str, Any]:
     }
 
 
+def _is_array(image: object) -> bool:
+    """Whether this is an array or an image of Pillow."""
+    return hasattr(image, "__array__") or hasattr(image, "__array_interface__")
+
+
+def _as_array(image: object) -> np.ndarray:
+    try:
+        return np.asarray(image)
+    except ValueError:  # a list of lists of different lengths
+        return np.asarray(None)
+
+
 def _channels_first(array: np.ndarray, dims: int, wanted: int) -> np.ndarray:
     """Return a user's array with channels first, in a number type of image files."""
     if array.dtype.kind not in "buif":
-        raise HebbsegError(f"Image of type {array.dtype}: allowed are integers and floating-point numbers.")
+        raise HebbsegError(
+            f"Image of type {array.dtype}: pass the path of an image, an array of integers or floating-point numbers, or a "
+            "list of these."
+        )
+    if not array.size:
+        raise HebbsegError(f"Image of shape {array.shape}: it has no pixels.")
     if array.dtype == np.bool_:
         array = array.astype(np.uint8) * np.uint8(255)
     if array.dtype in (np.int64, np.uint64) and array.size and array.min() >= 0 and array.max() < 2**16:

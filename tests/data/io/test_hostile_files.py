@@ -67,7 +67,8 @@ def test_meta_images_with_impossible_headers_do_not_reach_itk(tmp_path: Path, ch
     [
         *({"dimension": value} for value in ("-1", "0", "17", "1e30", "3")),
         *({"sizes": value} for value in ("4", "4 5 6", "0 5", "-4 5", "99999999 99999999")),
-        *({"spacings": value} for value in ("1", "1 inf", "1 1 1", "x y")),
+        *({"spacings": value} for value in ("1", "1 inf", "1 1 1", "x y", "1 nan", "0 1")),
+        {"space_directions": "(1,0) (0,nan)"},
         {"type": "block"}, {"encoding": "secret"}, {"endian": "[" * 5000}, {"space": "[" * 5000},
         {"space_directions": "(1,0)"}, {"byte_skip": "-7"}, {"line_skip": "-1"},
     ],
@@ -248,6 +249,19 @@ def test_empty_images_and_infinite_spacing_are_refused(tmp_path: Path) -> None:
         for read in (read_image, read_header):
             with pytest.raises(DataError, match=rf"{name}.*(positive|truncated)"):
                 read(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_voxel_size_of_zero_is_unknown(tmp_path: Path, suffix: str) -> None:
+    """nibabel replaces it by 1 when it reads the header."""
+    volume = nibabel.Nifti1Image(np.zeros((4, 5, 6), np.uint8), np.diag([1, 1, 2.5, 1]))
+    content = bytearray(volume.to_bytes())
+    content[76 + 3 * 4 : 76 + 4 * 4] = bytes(4)  # pixdim[3]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(gzip.compress(bytes(content)) if suffix == ".nii.gz" else bytes(content))
+    assert read_image(path).spacing_mm is None and read_header(path).spacing_mm is None
+    nibabel.save(volume, tmp_path / f"good{suffix}")
+    assert read_image(tmp_path / f"good{suffix}").spacing_mm == (1, 1, 2.5)
 
 
 def test_pipes_and_devices_are_not_opened(tmp_path: Path) -> None:

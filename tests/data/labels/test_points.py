@@ -46,7 +46,7 @@ def test_tables(tmp_path: Path):
 
 
 def test_what_does_not_fit_is_named():
-    with pytest.raises(HebbsegError, match=r"point \(5\.0, 30\.0\): expected 2 numbers within the image of 20×30 pixels"):
+    with pytest.raises(HebbsegError, match=r"point 1, \(5\.0, 30\.0\): expected 2 numbers within the image of 20×30 pixels"):
         from_points([(5, 30)], (20, 30), radius=2, ring=1)
     with pytest.raises(HebbsegError, match=r"box .*expected 4 numbers"):
         from_boxes([(1, 2)], (20, 30))

@@ -94,7 +94,16 @@ def _values(volume: Any, path: Path) -> np.ndarray:
 def spacing_mm(volume: Any, dims: int) -> tuple[float, ...] | None:
     units = volume.header.get_xyzt_units()[0] if hasattr(volume.header, "get_xyzt_units") else "mm"
     spacing = tuple(float(zoom) * _MM_PER.get(units, 1.0) for zoom in volume.header.get_zooms()[:dims])
-    return spacing if all(step != 0 for step in spacing) else None  # 0: unknown
+    return spacing if all(_stored_steps(volume)[:dims]) else None  # 0: unknown
+
+
+def _stored_steps(volume: Any) -> np.ndarray:
+    """Return the voxel sizes in the file, among which nibabel replaces 0 by 1."""
+    kind = type(volume.header)
+    holder = volume.file_map.get("header", volume.file_map["image"])
+    with holder.get_prepare_fileobj("rb") as file:
+        stored = kind(file.read(kind.template_dtype.itemsize), check=False)
+    return np.asarray(stored["pixdim"][1:4])
 
 
 def orientation(volume: Any) -> str | None:

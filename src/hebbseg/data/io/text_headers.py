@@ -102,6 +102,7 @@ def check_nrrd(path: Path, *, limited: bool = True) -> None:
         for number in re.findall(r"[^\s(),]+", fields.get(name, "")):
             if number.lower() not in ("none", "nan"):
                 _numbers(path, name, number, 1)
+    _check_spacing(path, fields)
     for name in ("space dimension", "line skip", "lineskip", "byte skip", "byteskip"):
         if name in fields:
             _integer(path, name, fields[name], -1 if name.startswith("byte") else 0, path.stat().st_size)
@@ -114,6 +115,17 @@ def check_nrrd(path: Path, *, limited: bool = True) -> None:
         raise _invalid(path, f"encoding {fields['encoding']!r}; allowed are {', '.join(_NRRD_ENCODINGS)}")
     data = fields.get("data file", fields.get("datafile"))
     _check(path, _Declared(shape=shape, bits=8 * kind, data_file=data, storage=storage), start, limited)
+
+
+def _check_spacing(path: Path, fields: Mapping[str, str]) -> None:
+    """Raise unless the spatial axes of an NRRD have a spacing: ITK reads NaN as 1 mm, and fails at 0."""
+    spacings = fields.get("spacings", "").split()
+    kinds = fields["kinds"].split() if "kinds" in fields else ["domain"] * len(spacings)
+    for spacing, kind in zip(spacings, kinds, strict=True):
+        if kind.lower() in ("domain", "space") and (spacing.lower() == "nan" or float(spacing) == 0):
+            raise _invalid(path, f"spacings: {' '.join(spacings)!r}, so the spacing of an axis is not known")
+    if "nan" in fields.get("space directions", "").lower():
+        raise _invalid(path, "space directions: contains nan")
 
 
 def _check(path: Path, declared: _Declared, header_bytes: int, limited: bool) -> None:

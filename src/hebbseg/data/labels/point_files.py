@@ -70,7 +70,8 @@ def write_masks(
         upright = image.shape[::-1] if image.axes == "xyz" else image.shape
         dims = len(upright)
         columns = POINT[-dims:] if radius is not None else (*BOX[3 - dims : 3], *BOX[6 - dims :])
-        places = read_table(work.table, columns)
+        other = " If it has points, pass --radius." if radius is None else " If it has boxes, pass --boxes."
+        places = read_table(work.table, columns, other)
         try:
             mask = from_boxes(places, upright) if radius is None else from_points(places, upright, radius=radius, ring=ring)
         except HebbsegError as error:

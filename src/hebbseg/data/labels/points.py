@@ -28,8 +28,8 @@ def from_points(points: Iterable[Sequence[float]], shape: Sequence[int], *, radi
     if not (0 < radius < math.inf and 0 <= ring < math.inf):  # also if one is NaN
         raise HebbsegError(f"radius={radius}, ring={ring}: allowed are a radius above 0 and a ring of 0 or more, in pixels.")
     marked = np.ones(tuple(shape), bool)
-    for point in points:
-        place = tuple(round(value) for value in _checked(point, shape, len(shape), "point"))
+    for row, point in enumerate(points, start=1):
+        place = tuple(round(value) for value in _checked(point, shape, len(shape), f"point {row}"))
         marked[place] = False
     if marked.all():
         return np.zeros(marked.shape, np.uint8)
@@ -48,11 +48,11 @@ def from_boxes(boxes: Iterable[Sequence[float]], shape: Sequence[int]) -> np.nda
     """
     mask = np.zeros(tuple(shape), np.uint8)
     dims = len(shape)
-    for box in boxes:
-        values = _checked(box, shape, 2 * dims, "box")
+    for row, box in enumerate(boxes, start=1):
+        values = _checked(box, shape, 2 * dims, f"box {row}")
         low, high = np.array(values[:dims]), np.array(values[dims:])
         if (high < low).any():
-            raise HebbsegError(f"box {values}: the last pixel lies before the first one. Order: first, then last pixel.")
+            raise HebbsegError(f"box {row}, {values}: the last pixel lies before the first one. Order: first, then last pixel.")
         inside = tuple(slice(round(a), round(b) + 1) for a, b in zip(low, high, strict=True))
         grid = np.indices(mask[inside].shape).reshape(dims, -1).T  # (n, dims)
         half = np.array(mask[inside].shape) / 2
@@ -63,9 +63,13 @@ def from_boxes(boxes: Iterable[Sequence[float]], shape: Sequence[int]) -> np.nda
     return mask
 
 
-def read_table(path: str | Path, columns: Sequence[str]) -> list[Numbers]:
-    """Read the numbers in these columns of a CSV file, for example ``("y", "x")`` of points."""
-    remedy = f"Write a header with {', '.join(columns)} and one row of numbers per object."
+def read_table(path: str | Path, columns: Sequence[str], other: str = "") -> list[Numbers]:
+    """Read the numbers in these columns of a CSV file, for example ``("y", "x")`` of points.
+
+    Args:
+        other: what to do if the table has other columns.
+    """
+    remedy = f"Write a header with {', '.join(columns)} and one row of numbers per object.{other}"
     numbers = []
     for count, row in enumerate(read_rows(Path(path), remedy), start=1):
         try:
@@ -83,6 +87,6 @@ def _checked(numbers: Sequence[float], shape: Sequence[int], count: int, what: s
     sizes = [*shape] * (count // len(shape))
     if len(values) != count or not all(math.isfinite(v) and 0 <= round(v) < n for v, n in zip(values, sizes, strict=False)):
         raise HebbsegError(
-            f"{what} {values}: expected {count} numbers within the image of {'×'.join(map(str, shape))} pixels, rows first."
+            f"{what}, {values}: expected {count} numbers within the image of {'×'.join(map(str, shape))} pixels, rows first."
         )
     return values
