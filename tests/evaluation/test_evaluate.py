@@ -145,6 +145,8 @@ def test_the_closing_line_has_a_unit_and_no_interval_of_two_cases() -> None:
     line = describe_summary(summary)
     assert "±" not in line and " px, ASD" in line and "(n = 2)" in line
     assert "px at training size" in describe_summary(summary | {"grid": "training"})
+    small = summary | {"unit": "mm", "hd95": {"mean": 0.0213}, "asd": {"mean": 0.0042}}
+    assert "95HD 21.3 µm, ASD 4.2 µm" in describe_summary(small)
     source = source_of(SHAPES)
     _, summary = evaluate(segmenter_of(source, WORKING), source, list(SHAPES))
     assert "±" in describe_summary(summary) and "(n = 4, ± 90 % interval over cases)" in describe_summary(summary)

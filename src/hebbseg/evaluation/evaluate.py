@@ -16,6 +16,7 @@ from hebbseg.evaluation.metrics import case_metrics, summarize
 Row = dict[str, Any]
 Grid = Literal["original", "training"]
 GRIDS: tuple[Grid, ...] = get_args(Grid)
+MICROSCOPIC_MM = 0.1  # smaller distances are described in µm
 
 
 class Predictor(Protocol):
@@ -101,10 +102,13 @@ def describe_summary(summary: dict[str, Any]) -> str:
     unit = summary["unit"]
     if unit == "px" and summary.get("grid", "training") == "training":  # before version 0.3, always
         unit = "px at training size"
+    scale = 1.0
+    if unit == "mm" and summary["hd95"]["mean"] < MICROSCOPIC_MM:
+        scale, unit = 1000.0, "µm"
     interval = "" if summary["dice"]["ci90"] is None else ", ± 90 % interval over cases"
     return (
-        f"Dice {share('dice')}, Jaccard {share('jaccard')}, 95HD {summary['hd95']['mean']:.1f} {unit}, "
-        f"ASD {summary['asd']['mean']:.1f} {unit}, pooled Dice {100 * summary['dice_pooled']:.1f} % "
+        f"Dice {share('dice')}, Jaccard {share('jaccard')}, 95HD {scale * summary['hd95']['mean']:.1f} {unit}, "
+        f"ASD {scale * summary['asd']['mean']:.1f} {unit}, pooled Dice {100 * summary['dice_pooled']:.1f} % "
         f"(n = {summary['n']}{interval})"
     )
 
