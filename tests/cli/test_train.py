@@ -282,3 +282,14 @@ def test_without_tensorboard_no_run_starts(
     assert command(monkeypatch, name, GLANDS, "-o", tmp_path / "run", "--set", "tensorboard=true") == 2
     assert "pip install hebbseg[tensorboard]" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("value", "shown"), [(255, "foreground"), (0, "background")])
+def test_labelled_masks_of_one_class_are_a_warning(value: int, shown: str, tmp_path: Path, monkeypatch, capsys):
+    data = bright_folder(tmp_path / "data")
+    for name in "abcde":
+        save(data / "masks" / f"{name}.png", np.full((24, 32), value, np.uint8))
+    arguments = ("train", data, "-o", tmp_path / "run", "--set", "test=0", "--labelled", "1", *TINY)
+    assert command(monkeypatch, *arguments) == 0
+    err = " ".join(capsys.readouterr().err.split())
+    assert f"warning: the masks of 1 labelled training image show only {shown}" in err

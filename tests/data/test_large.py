@@ -164,6 +164,7 @@ def test_training_predicts_and_tests_in_parts(tmp_path: Path, small_is_large: No
         assert 0 <= float(next(csv.DictReader(file))["dice"]) <= 1
     assert json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))["unit"] == "mm"
     assert (tmp_path / "run" / "figures" / "test.png").is_file()
+    monkeypatch.chdir(tmp_path)  # check writes a contact sheet
     assert command(monkeypatch, "check", root) == 0
     evaluation = ("evaluate", tmp_path / "run", root, "-o", tmp_path / "evaluation")
     assert command(monkeypatch, *evaluation) == 0

@@ -6,11 +6,11 @@ import torch
 
 from hebbseg.config import FLAT_NAMES, Settings
 from hebbseg.config.pretrain import PRETEXT
-from hebbseg.data.cases import Source
+from hebbseg.data.cases import IGNORE, Source
 from hebbseg.data.io.image_file import Header
 from hebbseg.data.patches import PATCH_3D
 from hebbseg.data.preprocessing import SIZE_2D
-from hebbseg.data.progress import counted
+from hebbseg.data.progress import Reporter, counted
 from hebbseg.data.sources.files import FileSource
 from hebbseg.data.splits.split import Split
 from hebbseg.errors import HebbsegError
@@ -167,6 +167,24 @@ def require_annotated(dataset: Dataset, split: Split) -> None:
                 f"{role} case(s), such as {lost[0]!r}. Use a larger size (--size), annotate more of these images, or remove "
                 "their masks."
             )
+
+
+def warn_of_single_class(dataset: Dataset, split: Split, reporter: Reporter) -> None:
+    """Say if the labelled masks show one class only: a few that are drawn can, and training from them learns nothing."""
+    found: set[int] = set()
+    for name in split.training.labelled:
+        if dataset.store.is_large(name):
+            return
+        found |= set(dataset.store.mask(name).unique().tolist()) - {IGNORE}
+        if len(found) > 1:
+            return
+    if found:
+        only = dataset.source.classes[found.pop()]
+        count = counted(len(split.training.labelled), "labelled training image")
+        reporter.say(
+            f"warning: the masks of {count} show only {only.name or only.value}, so there is nothing to learn from them. Check "
+            "the masks with `hebbseg check`, or label other images (another --seed draws others)."
+        )
 
 
 def require_classes(settings: Settings, source: Source) -> None:

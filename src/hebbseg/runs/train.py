@@ -38,6 +38,7 @@ from hebbseg.runs.preflight import (
     require_annotated,
     require_classes,
     require_labelled,
+    warn_of_single_class,
 )
 from hebbseg.runs.provenance import overlap_warning
 from hebbseg.runs.selection import draw_selected_split
@@ -81,6 +82,7 @@ def run(
     require_labelled(settings, split)
     require_classes(settings, dataset.source)
     require_annotated(dataset, split)
+    warn_of_single_class(dataset, split, reporter)
     initialize = initialize or weights_of_parent(settings, dataset.source, reporter)
     settings = _resolve_method(settings, dataset, split, folder.begun_with(), reporter)
     state = folder.begin(settings, split, resume=resume, plan=plan)

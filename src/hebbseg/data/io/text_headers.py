@@ -119,7 +119,7 @@ def check_nrrd(path: Path, *, limited: bool = True) -> None:
 
 def _check_spacing(path: Path, fields: Mapping[str, str]) -> None:
     """Raise unless the spatial axes of an NRRD have a spacing: ITK reads NaN as 1 mm, and fails at 0."""
-    spacings = fields["spacings"].split() if "spacings" in fields else []
+    spacings = fields.get("spacings", "").split()
     kinds = fields.get("kinds", "domain " * len(spacings)).split()
     for spacing, kind in zip(spacings, kinds, strict=False):
         if kind.lower() in ("domain", "space") and (spacing.lower() == "nan" or float(spacing) == 0):
