@@ -103,6 +103,14 @@ def test_a_wrong_recipe_is_refused_with_the_place_and_the_remedy(tmp_path: Path,
     assert str(raised.value).startswith("Recipe ")
 
 
+def test_a_long_value_is_shortened_in_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(f'name = "{"[" * 20_000}"\n', encoding="utf-8")
+    with pytest.raises(HebbsegError, match="name: ") as error:
+        load_recipe(path)
+    assert len(str(error.value)) < 1000
+
+
 def test_the_recipe_that_was_made_wrong_is_right(tmp_path: Path) -> None:
     assert len(plan(load_recipe(written(tmp_path, GOOD)), ROOT)) == 4
 

@@ -265,9 +265,9 @@ def _in_words(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         tables: dict[str, type[Table]] = {"small": Small, "applied": Applied}
         table = tables.get(place[0], Recipe) if len(place) > 1 else Recipe
-        return f"unknown key {place[-1]!r}. {did_you_mean(place[-1], table.model_fields)}"
+        return f"unknown key {place[-1]!r:.200}. {did_you_mean(place[-1], table.model_fields)}"
     if first["type"] == "missing":
         return f"{'.'.join(place)} is missing."
     message = first["msg"].removeprefix("Value error, ").rstrip(".")
-    found = "" if first["type"] == "value_error" else f" Found: {first['input']!r}."
-    return f"{'.'.join(place) + ': ' if place else ''}{message}.{found}"
+    found = "" if first["type"] == "value_error" else f" Found: {first['input']!r:.200}."
+    return f"{'.'.join(place)[:200] + ': ' if place else ''}{message}.{found}"
