@@ -137,3 +137,26 @@ def test_typos_get_a_did_you_mean(
     err = capsys.readouterr().err
     assert any(words in err for words in ("Did you mean", "Possible options"))
     assert hint in err
+
+
+def test_sigterm_during_a_finalizer_ends_the_command():
+    """Python ignores exceptions in finalizers, also that of the signal's handler."""
+    code = """
+import os, signal, sys, time, weakref
+from hebbseg.cli import app as cli
+
+class Thing: pass
+
+def command(arguments):
+    thing = Thing()
+    reference = weakref.ref(thing, lambda _: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.01)))
+    del thing
+    print("after the finalizer", flush=True)
+    time.sleep(30)
+
+cli.app = command
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60)
+    assert "after the finalizer" in done.stdout, "the exception was ignored"
+    assert done.returncode == 143 and "Stopped by SIGTERM." in done.stderr and "Traceback" not in done.stderr

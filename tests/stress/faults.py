@@ -102,6 +102,10 @@ def _report(data: Path, out: Path) -> list[str]:
     return ["report", str(data.parent / "run"), "-o", str(out / "report.html")]
 
 
+def _report_again(data: Path, out: Path) -> list[str]:
+    return [*_report(data, out), "--force"]
+
+
 def _resume(command: str) -> Callable[[Path, Path], list[str]]:
     return lambda data, out: [command, "--resume", "-o", str(out)]
 
@@ -119,7 +123,7 @@ SCENARIOS = {
     "evaluate": Scenario(_evaluate, _evaluate, ("metrics.csv", "summary.json"), ("evaluate",)),
     "next": Scenario(_next, _next, ("next.csv",), ("features",)),
     "export": Scenario(_export, _export, ("model.onnx",)),
-    "report": Scenario(_report, _report, ("report.html",)),
+    "report": Scenario(_report, _report_again, ("report.html",)),
 }
 FAULTS = ("kill", "term", "phase", "disk", "clock", "lost", "twin")
 READERS = ("train", "pretrain", "predict", "evaluate", "next")  # of images, one of which can be lost

@@ -1,7 +1,9 @@
 """The command line: its commands, errors and exit codes."""
 
+import os
 import signal
 import sys
+import threading
 from types import FrameType
 from typing import Annotated
 
@@ -58,6 +60,7 @@ def main() -> None:
     """Run the command line. User errors print one message to stderr and exit with code 2; Ctrl-C exits with 130."""
     keep_freed_memory()
     signal.signal(signal.SIGTERM, _terminated)
+    sys.unraisablehook = _terminate_again
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
@@ -84,3 +87,11 @@ def _of_machine(error: OSError | MemoryError) -> str:
 def _terminated(number: int, frame: FrameType | None) -> None:
     typer.echo("Stopped by SIGTERM.", err=True)
     sys.exit(128 + number)
+
+
+def _terminate_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Repeat a SIGTERM whose SystemExit was ignored, as it came during a finalizer."""
+    if isinstance(ignored.exc_value, SystemExit):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        sys.__unraisablehook__(ignored)
