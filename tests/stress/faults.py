@@ -321,8 +321,8 @@ def run_case(fault: str, name: str, number: int, data: Path, reference: Path, se
             wrong += _answer(ended, (0, 1, 2))
             if ended.code == 2 and "disk is full" not in ended.output.replace("\n", " "):
                 wrong.append(f"the error does not name the full disk\n{ended.output}")
-            begun = (out / "run.json").exists() or (out / "report.html").exists()
-            ended = command(scenario.resumed(place, out) if begun else first)
+            started = (out / "run.json").exists() or (out / "report.html").exists()
+            ended = command(scenario.resumed(place, out) if started else first)
             wrong += _answer(ended, (0,))
         elif fault == "twin":
             both = together(first)
